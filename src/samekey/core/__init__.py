@@ -1,0 +1,1 @@
+"""Pure rules: no I/O, clock, randomness, logging, threads or event loop."""

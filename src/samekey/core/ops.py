@@ -1,0 +1,115 @@
+"""Steps: the typed operations that plans await, and nothing else.
+
+A step is data. Awaiting one hands it to whoever runs the plan (``samekey.run``),
+which performs it on a store of either colour and sends the result back. The
+result's type is the parameter of ``Step``, so ``await Find(...)`` is typed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Generator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, TypeVar, cast
+
+from samekey.core.model import Claim, ClaimOutcome, Completion, Record, State
+
+T = TypeVar("T")
+
+
+class Step(Generic[T]):
+    """Base of all steps; the only thing a plan may await."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Step[T], object, T]:
+        return cast(T, (yield self))
+
+
+Plan = Coroutine[Step[Any], Any, T]
+
+
+@dataclass(frozen=True, slots=True)
+class Find(Step[Record | None]):
+    """Read a record outside of any transaction; None where none counts any more."""
+
+    id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Open(Step[None]):
+    """Begin the operation's transaction. ``write``: on a single-writer database, become the writer."""
+
+    write: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TryClaim(Step[ClaimOutcome | None]):
+    """Claim in the open transaction, without waiting for a rival.
+
+    None: a rival finished between our look and our claim; claim again.
+    """
+
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class Complete(Step[datetime | None]):
+    """Write the answer in the open transaction. The expiry, or None where the record is not ours."""
+
+    completion: Completion
+
+
+@dataclass(frozen=True, slots=True)
+class Commit(Step[None]):
+    """Commit the open transaction: claim, business change and answer together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback(Step[None]):
+    """Roll the open transaction back: nothing remains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold(Step[bool]):
+    """Mark a running record as held, in a transaction of its own. False: not that owner's any more."""
+
+    id: bytes
+    owner: bytes
+
+
+# Steps of operators and start-up; each is a transaction of its own -----------------
+
+
+@dataclass(frozen=True, slots=True)
+class Search(Step[list[Record]]):
+    """Records newest first, filtered; ``key_hint`` matches as a prefix. Bodies are not read."""
+
+    caller: str | None = None
+    state: State | None = None
+    key_hint: str = ""
+    limit: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Forget(Step[bool]):
+    """Delete one record, whatever its state. False: there was none."""
+
+    id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Purge(Step[int]):
+    """Delete at most ``limit`` records whose time is over, skipping locked ones. How many went."""
+
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSchema(Step[None]):
+    """Create the table where it is missing; safe when run by many at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSchemaVersion(Step[int | None]):
+    """The version of the store's table, or None where there is none."""

@@ -1,0 +1,100 @@
+"""Plans: the logic of an operation's begin and finish, once for both colours.
+
+A plan is an ``async def`` function that awaits only the steps of ``core.ops``;
+no event loop is involved. ``samekey.run`` steps it: one runner performs each
+step on a sync store, the other awaits an async one. To debug a plan, step into
+it as into any coroutine; ``await SomeStep()`` is where the store is called.
+
+Rules: straight-line code; no ``with``, no ``try/finally`` (the transaction's
+owner cleans up), no clock, no randomness. The handler never runs inside a plan:
+*begin*, then the handler in its own colour, then *finish*.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+
+from samekey.core.decide import Broken, Decision, Proceed, decide
+from samekey.core.model import Claim, Completion, Granted, Locked, State, Taken
+from samekey.core.ops import Commit, Complete, Find, Hold, Open, Rollback, TryClaim
+
+CLAIM_TRIES_MAX = 3  # each further try needs a rival that ends within one statement of ours
+
+
+async def look(claim: Claim) -> Decision | None:
+    """What an existing record says, read without the writer's lock; None where there is none."""
+    record = await Find(claim.id)
+    if record is None:
+        return None
+    decision = decide(Taken(record), claim.fingerprint)
+    if isinstance(decision, Broken):
+        await Hold(record.id, record.owner)
+    return decision
+
+
+async def begin(claim: Claim) -> Decision:
+    """Open the transaction and claim in it. It stays open only on Proceed."""
+    await Open()
+    outcome = None
+    for _ in range(CLAIM_TRIES_MAX):
+        outcome = await TryClaim(claim)
+        if outcome is not None:
+            break
+    decision = decide(outcome or Locked(), claim.fingerprint)
+    if isinstance(decision, Proceed):
+        return decision
+    await Rollback()
+    if isinstance(decision, Broken):
+        await Hold(decision.record.id, decision.record.owner)
+    return decision
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Claim, change and answer are committed; the answer may be sent."""
+
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class EndedEarly:
+    """The application ended the transaction itself; the record is held now."""
+
+
+async def finish(completion: Completion) -> Committed | EndedEarly:
+    """Write the answer and commit. Raises what the commit raises; then nothing was sent yet."""
+    expires_at = await Complete(completion)
+    if expires_at is None:
+        await Rollback()
+        await Hold(completion.id, completion.owner)
+        return EndedEarly()
+    await Commit()
+    return Committed(expires_at)
+
+
+class Verdict(Enum):
+    """What became of a commit whose acknowledgement was lost."""
+
+    COMMITTED = "committed"
+    NOTHING_REMAINS = "nothing remains"
+    UNKNOWN = "unknown"
+
+
+async def verify(claim: Claim) -> Verdict:
+    """Look up, on a new connection, whether a commit without acknowledgement happened.
+
+    A claim is the surest look: it is granted only where no record exists *and* no
+    transaction that could still commit one is alive. It is rolled back at once.
+    """
+    await Open()
+    outcome = await TryClaim(claim)
+    await Rollback()
+    match outcome:
+        case Granted():
+            return Verdict.NOTHING_REMAINS
+        case Taken(record) if record.owner == claim.owner and record.state is State.COMPLETED:
+            return Verdict.COMMITTED
+        case _:
+            return Verdict.UNKNOWN

@@ -1,0 +1,1 @@
+"""The SQL backends: texts per database, plans shared by all of them."""

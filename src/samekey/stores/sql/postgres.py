@@ -1,0 +1,116 @@
+"""PostgreSQL's texts: a try-lock, the claim and the look in one statement.
+
+How a rival is seen. The claim is the first statement of the outer transaction,
+never inside a savepoint (a transaction-scoped lock taken there would be given
+back with it). It looks for a record that counts, takes the transaction-scoped
+advisory lock on 64 bits of the id only if there is none, and inserts only if it
+got the lock. A refused lock is a rival that runs right now: nobody waits. Session
+locks are not used, since they strand behind transaction poolers.
+
+All parts of one statement share one snapshot. A rival that commits between that
+snapshot and our lock is invisible to the look; the insert then meets its row (a
+unique index knows no snapshot) and does nothing: "got the lock, no fence, no row".
+The plan claims again with a fresh snapshot. Under REPEATABLE READ the same moment
+is a serialisation failure, which a fresh transaction settles.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from samekey.stores.protocols import HELD_DAYS
+from samekey.stores.sql.dialect import COLUMNS, DEFAULT_TABLE, Dialect, check_table
+from samekey.stores.sql.schema import statements
+
+
+def dialect(table: str = DEFAULT_TABLE) -> Dialect:
+    """The PostgreSQL (13 or later) statements for ``table``."""
+    check_table(table)
+    columns = ", ".join(COLUMNS)
+    return Dialect(
+        name="postgresql",
+        table=table,
+        single_writer=False,
+        begin_write=None,
+        find=f"""
+            SELECT statement_timestamp() AS now, {columns}, body FROM {table}
+            WHERE id = CAST(:id AS bytea) AND (purge_at IS NULL OR purge_at > statement_timestamp())
+        """,
+        try_claim=(
+            f"""
+            WITH found AS (
+                SELECT {columns}, body FROM {table}
+                WHERE id = CAST(:id AS bytea) AND (purge_at IS NULL OR purge_at > statement_timestamp())
+            ), locked AS MATERIALIZED (
+                SELECT pg_try_advisory_xact_lock(CAST(:lock AS bigint)) AS got
+                WHERE NOT EXISTS (SELECT 1 FROM found)
+            ), claimed AS (
+                INSERT INTO {table} AS t
+                    (id, state, owner, fence, fingerprint, fingerprint_version,
+                     caller, key_hint, key, method, path, created_at)
+                SELECT CAST(:id AS bytea), 'running', CAST(:owner AS bytea),
+                       CAST(extract(epoch FROM statement_timestamp()) * 1000000 AS bigint),
+                       CAST(:fingerprint AS bytea), CAST(:fingerprint_version AS integer),
+                       CAST(:caller AS text), CAST(:key_hint AS text), CAST(:key AS text),
+                       CAST(:method AS text), CAST(:path AS text), statement_timestamp()
+                FROM locked WHERE got
+                ON CONFLICT (id) DO UPDATE SET
+                    state = 'running', owner = excluded.owner,
+                    fence = greatest(t.fence + 1, excluded.fence),
+                    fingerprint = excluded.fingerprint, fingerprint_version = excluded.fingerprint_version,
+                    caller = excluded.caller, key_hint = excluded.key_hint, key = excluded.key,
+                    method = excluded.method, path = excluded.path, created_at = excluded.created_at,
+                    lease_until = NULL, completed_at = NULL, expires_at = NULL, purge_at = NULL,
+                    status = NULL, headers = NULL, body = NULL
+                WHERE t.purge_at <= statement_timestamp()
+                RETURNING fence
+            )
+            SELECT (SELECT got FROM locked), (SELECT fence FROM claimed), statement_timestamp(), found.*
+            FROM (SELECT 1) AS one LEFT JOIN found ON true
+            """,
+        ),
+        # xmin says which transaction wrote the row: another than ours means that the application
+        # ended the joined transaction itself and a new one began behind our back.
+        complete=f"""
+            UPDATE {table} SET
+                state = 'completed', completed_at = statement_timestamp(),
+                expires_at = statement_timestamp() + make_interval(secs => CAST(:retention AS float8)),
+                purge_at = statement_timestamp()
+                    + make_interval(secs => CAST(:retention AS float8) + CAST(:tombstone AS float8)),
+                status = CAST(:status AS integer), headers = CAST(:headers AS bytea),
+                body = CAST(:body AS bytea)
+            WHERE id = CAST(:id AS bytea) AND owner = CAST(:owner AS bytea)
+                AND fence = CAST(:fence AS bigint) AND state = 'running'
+                AND xmin = CAST(pg_current_xact_id() AS xid)
+            RETURNING expires_at
+        """,
+        hold=f"""
+            UPDATE {table} SET state = 'held', lease_until = NULL,
+                purge_at = statement_timestamp() + interval '{HELD_DAYS} days'
+            WHERE id = CAST(:id AS bytea) AND owner = CAST(:owner AS bytea) AND state = 'running'
+            RETURNING id
+        """,
+        search=f"""
+            SELECT statement_timestamp() AS now, {columns}, NULL AS body FROM {table}
+            WHERE (CAST(:caller AS text) IS NULL OR caller = CAST(:caller AS text))
+                AND (CAST(:state AS text) IS NULL OR state = CAST(:state AS text))
+                AND starts_with(key_hint, CAST(:key_hint AS text))
+            ORDER BY created_at DESC, id DESC LIMIT CAST(:limit AS integer)
+        """,
+        forget=f"DELETE FROM {table} WHERE id = CAST(:id AS bytea) RETURNING id",
+        purge=f"""
+            DELETE FROM {table} WHERE id IN (
+                SELECT id FROM {table} WHERE purge_at <= statement_timestamp()
+                ORDER BY purge_at LIMIT CAST(:limit AS integer) FOR UPDATE SKIP LOCKED
+            ) RETURNING id
+        """,
+        schema=tuple(statements("postgres", table)),
+        # CREATE … IF NOT EXISTS still fails when two run it at once, so creators queue.
+        schema_lock=f"SELECT pg_advisory_xact_lock(hashtextextended('samekey:{table}', 0))",
+        schema_version="SELECT version FROM samekey_schema WHERE table_name = :table",
+        moment=_moment,
+    )
+
+
+def _moment(value: datetime | None) -> datetime | None:
+    return value
