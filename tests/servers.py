@@ -111,12 +111,13 @@ def _programs(folder: Path, process: dict[str, Any]) -> Path:
         subprocess.run([programs / "postgres", "--version"], check=True, capture_output=True, **process)
     except PermissionError:
         # The environment lies below a private folder, such as a home. A copy is safer than opening that up.
-        copy = folder / package.name
-        shutil.copytree(package / "pginstall", copy / "pginstall", symlinks=True)
-        libraries = package.with_name(f"{package.name}.libs")  # found by the programs relative to themselves
-        if libraries.exists():
-            shutil.copytree(libraries, folder / libraries.name, symlinks=True)
-        return copy / "pginstall" / "bin"
+        # It belongs to the user that runs it, so that the reaper, who is the same user, can remove it.
+        for part in ("pginstall/bin", "pginstall/lib", "pginstall/share", f"../{package.name}.libs"):
+            if (package / part).exists():  # the shared libraries are found relative to the programs
+                shutil.copytree(package / part, (folder / package.name / part).resolve(), symlinks=True)
+        for path in folder.rglob("*"):
+            os.chown(path, process["user"], process["group"], follow_symlinks=False)
+        return folder / package.name / "pginstall" / "bin"
     return programs
 
 
