@@ -111,6 +111,9 @@ def begin(connection: Connection, dialect: Dialect, *, write: bool) -> None:
     if dialect.begin_write is not None:
         connection.execution_options(isolation_level="AUTOCOMMIT")
         connection.exec_driver_sql(dialect.begin_write if write else "BEGIN")
+    else:
+        # Said now, so that a session that is used first finds a transaction to put its savepoint in.
+        connection.begin()
 
 
 def end(connection: Connection, dialect: Dialect, verb: str) -> None:

@@ -1,0 +1,1 @@
+"""The server half: adapters that translate between a web framework and the engines."""

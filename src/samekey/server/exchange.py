@@ -1,0 +1,511 @@
+"""One HTTP exchange on a protected route, from its first message to its last.
+
+The order that makes a retry safe: the caller is known, the key is claimed, the
+handler runs, its answer is held back, session and record are settled, the
+transaction is committed, and only then is the first byte sent. Every way out
+(answer, exception, cancellation, disconnect) passes ``settle`` or ``abandon``.
+
+The phases of the answer:
+
+    waiting --start, kept--> holding --last chunk, limit, timer--> passing
+       |                        |
+       +--start, not kept-------+--refused (commit failed)--> refused
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Literal, assert_never
+
+from samekey.core.decide import (
+    AnswerExpired,
+    AnswerNotKept,
+    Broken,
+    Decision,
+    Held,
+    InProgress,
+    Mismatch,
+    Proceed,
+    Replay,
+)
+from samekey.core.fingerprint import fingerprint
+from samekey.core.keys import key_hint
+from samekey.core.model import OWNER_BYTES, Answer, Claim, record_id
+from samekey.core.policy import Policy
+from samekey.engine import Running, completion_of
+from samekey.errors import (
+    BodyTooLarge,
+    CommitUnknown,
+    CorruptRecord,
+    InvalidKey,
+    JoinedBroken,
+    NotCommitted,
+    StoreBusy,
+    StoreUnavailable,
+)
+from samekey.http import problem as problems
+from samekey.http.answer import first_answer_headers, replay_body, replay_headers
+from samekey.http.header import read_key
+from samekey.http.problem import Problem
+from samekey.http.recorder import Complete, Overflow, Recorder
+from samekey.server.body import BodyTee
+from samekey.server.database import Database, JoinedSession
+from samekey.server.operation import Operation, enter
+from samekey.server.shield import shielded
+from samekey.stores.drivers.sqlalchemy import joined_now
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+SCOPE_KEY = "samekey"
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})  # RFC 9110, section 9.2.1
+# Extensions that send a file past us: the answer could not be recorded.
+_ZERO_COPY = frozenset({"http.response.pathsend", "http.response.zerocopysend"})
+_log = logging.getLogger("samekey")
+
+
+class Stop(Exception):
+    """Unwinds the application because the exchange already has its answer."""
+
+
+class _Phase(Enum):
+    WAITING = auto()
+    HOLDING = auto()
+    PASSING = auto()
+
+
+Ending = Literal["keep", "roll back"]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What all exchanges of one protected application share."""
+
+    database: Database
+    namespace: str
+    secret: bytes | None
+    documentation: str | None
+
+
+class Exchange:
+    """One request and its answer. ``run`` drives the application; the rest is called from inside it."""
+
+    def __init__(self, site: Site, policy: Policy, scope: Scope, receive: Receive, send: Send) -> None:
+        self._site = site
+        self._policy = policy
+        self._scope = scope
+        self._send = send
+        header = policy.header.lower().encode("ascii")
+        self._keys = [value for name, value in scope["headers"] if name.lower() == header]
+        self._keyed = bool(self._keys) and scope["method"] in policy.methods
+        self._tee = BodyTee(receive, policy.body_bytes_max)
+        self._receive = self._tee.receive if self._keyed else receive
+        self._lock = asyncio.Lock()
+        self._timer: asyncio.TimerHandle | None = None
+        self._hold_task: asyncio.Task[None] | None = None
+        self._phase = _Phase.WAITING
+        self._recorder = Recorder(
+            policy.answer_bytes_max,
+            method=scope["method"],
+            extra_dropped=frozenset({policy.marker.lower().encode("ascii")}),
+        )
+        self._held: list[Message] = []
+        self._running: Running[Any] | None = None
+        self._session: JoinedSession | None = None
+        self._refusal: Problem | Replay | Exception | None = None
+        self._refused = False
+        self._raised: Literal["no", "before the handler", "in the handler"] = "no"
+        self.operation: Operation | None = None
+
+    # The outside: drive the application, then make sure that everything is settled ------
+
+    async def run(self, app: App) -> None:
+        """Run the application and answer. Whatever happens, nothing stays claimed or open."""
+        if self._keyed and self._declared_bytes() > self._policy.body_bytes_max:
+            self._refusal = problems.body_too_large(self._policy.body_bytes_max)
+            return await self._answer_refusal(app)
+        extensions = self._scope.get("extensions") or {}
+        self._scope[SCOPE_KEY] = self
+        self._scope["extensions"] = {
+            name: value for name, value in extensions.items() if name not in _ZERO_COPY
+        }
+        try:
+            await app(self._scope, self._receive_checked, self._on_message)
+        except BaseException as error:
+            cancelled = isinstance(error, asyncio.CancelledError)
+            await self._abandon(discard=cancelled)
+            if self._refusal is None or not isinstance(error, Exception):
+                raise
+        else:
+            # An answer that was begun and never ended (the client went away) is not an answer.
+            await self._abandon()
+        finally:
+            self._stop_timer()
+        if self._hold_task is not None:
+            await self._hold_task
+        if self._refusal is not None:
+            await self._answer_refusal(app)
+
+    def _declared_bytes(self) -> int:
+        for name, value in self._scope["headers"]:
+            if name.lower() == b"content-length" and value.isdigit():
+                return int(value[:18])
+        return 0
+
+    async def _receive_checked(self) -> Message:
+        try:
+            return await self._receive()
+        except BodyTooLarge as error:
+            raise self._refuse(problems.body_too_large(error.body_bytes_max)) from error
+
+    # The inside: what the framework's dependencies call ---------------------------------
+
+    async def begin(self, caller: str | None) -> Operation:
+        """Claim the operation, once per request. Raises Stop where the answer is already clear."""
+        if self.operation is not None:
+            return self.operation
+        key = self._read_key()
+        if key is None:
+            self.operation = Operation()
+        else:
+            self.operation = await self._claim(key, caller)
+        enter(self.operation)
+        return self.operation
+
+    def _read_key(self) -> str | None:
+        if not self._keyed:
+            if self._policy.required and self._scope["method"] in self._policy.methods:
+                raise self._refuse(problems.missing_key(self._policy.header))
+            return None
+        try:
+            return read_key(self._keys, self._policy)
+        except InvalidKey as error:
+            raise self._refuse(problems.invalid_key(error.reason)) from error
+
+    async def _claim(self, key: str, caller: str | None) -> Operation:
+        if not caller:
+            raise self._refuse(problems.caller_missing())
+        claim = await self._make_claim(key, caller)
+        try:
+            outcome, cancelled = await shielded(self._site.database.engine.begin(claim, self._policy))
+        except StoreUnavailable as error:
+            return self._without_store(error)
+        except CorruptRecord as error:
+            _log.error("record %s cannot be read: %s", claim.id.hex(), error)
+            raise self._refuse(problems.outcome_unknown()) from error
+        if isinstance(outcome, Running):
+            self._running = outcome
+        if cancelled is not None:
+            raise cancelled
+        if not isinstance(outcome, Running):
+            raise self._refuse(_refusal(outcome, self._policy))
+        joined_now.set(outcome.transaction)
+        return Operation(claim, outcome.fence)
+
+    async def _make_claim(self, key: str, caller: str) -> Claim:
+        scope, site = self._scope, self._site
+        try:
+            body = await self._tee.read_all()
+        except BodyTooLarge as error:
+            raise self._refuse(problems.body_too_large(error.body_bytes_max)) from error
+        path = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogatepass")
+        method, path_text = scope["method"], path.decode("latin-1")
+        types = [value for name, value in scope["headers"] if name.lower() == b"content-type"]
+        return Claim(
+            id=record_id(site.namespace, caller, key, site.secret),
+            owner=os.urandom(OWNER_BYTES),
+            fingerprint=fingerprint(
+                method,
+                path_text,
+                scope.get("query_string", b""),
+                types[0].decode("latin-1") if types else None,
+                body,
+                self._policy.fingerprint,
+            ),
+            caller=caller,
+            key_hint=key_hint(key),
+            key=key if self._policy.keep_key else None,
+            method=method,
+            path=path_text,
+        )
+
+    def _without_store(self, error: StoreUnavailable) -> Operation:
+        if self._policy.fail_open:
+            _log.warning("a request runs unprotected, because its route fails open: %s", error)
+            return Operation()
+        _log.warning("a request was refused: %s", error)
+        busy = isinstance(error, StoreBusy)
+        raise self._refuse(problems.store_busy() if busy else problems.store_unavailable()) from error
+
+    async def session(self) -> Any:
+        """The joined session; without a key, a transaction of its own that ends with the answer."""
+        if self._session is None:
+            if self._running is None:
+                await self._begin_without_key()
+            assert self._running is not None
+            self._session = self._site.database.open_session(self._running)
+        return self._session.session
+
+    async def _begin_without_key(self) -> None:
+        write = self._scope["method"] not in SAFE_METHODS
+        try:
+            running, cancelled = await shielded(self._site.database.engine.begin_without_key(write=write))
+        except StoreUnavailable as error:
+            busy = isinstance(error, StoreBusy)
+            raise self._refuse(problems.store_busy() if busy else problems.store_unavailable()) from error
+        self._running = running
+        if cancelled is not None:
+            raise cancelled
+        joined_now.set(running.transaction)
+
+    def note_failure(self, error: BaseException) -> None:
+        """Remember whether the handler had begun when ``error`` was raised."""
+        began = _was_inside(error, self._scope.get("endpoint"))
+        self._raised = "in the handler" if began else "before the handler"
+
+    # The answer ---------------------------------------------------------------------------
+
+    async def _on_message(self, message: Message) -> None:
+        """``send`` for the application."""
+        async with self._lock:
+            if self._refusal is not None:
+                if self._refused or self._phase is not _Phase.WAITING:
+                    raise Stop
+                return  # an answer of the application's to our own refusal: ours counts
+            if self._running is None or self._phase is _Phase.PASSING:
+                await self._send(message)
+            elif message["type"] == "http.response.start":
+                await self._on_start(message)
+            elif message["type"] == "http.response.body" and self._phase is _Phase.HOLDING:
+                await self._on_body(message)
+            elif self._phase is _Phase.HOLDING:
+                self._held.append(message)
+            else:
+                await self._send(message)  # early hints and the like come before the start
+
+    async def _on_start(self, message: Message) -> None:
+        if self._ending(message["status"]) == "roll back":
+            await self._abandon()
+            self._phase = _Phase.PASSING
+            return await self._send(message)
+        self._phase = _Phase.HOLDING
+        self._held.append(message)
+        await self._settle_session(keep=message["status"] < 400 and self._raised == "no")
+        assert self.operation is not None
+        if not self.operation.protected:
+            # Without a record there is nothing to wait for: commit, then stream as ever.
+            return await self._settle(None)
+        verdict = self._recorder.start(message["status"], message.get("headers", ()))
+        if isinstance(verdict, Overflow):
+            return await self._settle(verdict.answer)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._policy.hold_seconds, self._hold_is_over)
+
+    async def _on_body(self, message: Message) -> None:
+        more = message.get("more_body", False)
+        verdict = self._recorder.chunk(message.get("body", b""), more)
+        if isinstance(verdict, Complete):
+            await self._settle(verdict.answer)
+            await self._send({"type": "http.response.body", "body": self._recorder.release()})
+        elif isinstance(verdict, Overflow):
+            await self._settle(verdict.answer)
+            await self._pass_on_held()
+            await self._send(message)
+
+    async def _pass_on_held(self) -> None:
+        held = self._recorder.release()
+        if held:
+            await self._send({"type": "http.response.body", "body": held, "more_body": True})
+
+    def _ending(self, status: int) -> Ending:
+        assert self.operation is not None
+        if status >= 500 or self._raised == "before the handler":
+            return "roll back"
+        if self.operation.kept is not None:
+            return "keep" if self.operation.kept else "roll back"
+        if status in self._policy.not_kept_statuses:
+            return "roll back"
+        if status >= 400 and self._raised == "in the handler" and self._policy.raised_4xx == "roll back":
+            return "roll back"
+        return "keep"
+
+    def _hold_is_over(self) -> None:
+        self._hold_task = asyncio.ensure_future(self._give_up_holding())
+
+    async def _give_up_holding(self) -> None:
+        with suppress(Stop):
+            async with self._lock:
+                if self._phase is _Phase.HOLDING and self._refusal is None:
+                    verdict = self._recorder.give_up()
+                    if isinstance(verdict, Overflow):
+                        await self._settle(verdict.answer)
+                        await self._pass_on_held()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # Settling -----------------------------------------------------------------------------
+
+    async def _settle_session(self, keep: bool) -> None:
+        session, running = self._session, self._running
+        if session is None or running is None:
+            return
+        call = self._site.database.call(running, lambda: session.settle(keep))
+        try:
+            _, cancelled = await shielded(call)
+        except Exception as error:
+            # A flush that the database refuses is the handler's own failure, found late.
+            raise await self._refuse_late(error) from error
+        if cancelled is not None:
+            raise cancelled
+
+    async def _settle(self, answer: Answer | None) -> None:
+        """Write the answer and commit, then send the start; the held body is the caller's to send."""
+        running, operation = self._running, self.operation
+        assert running is not None and operation is not None
+        self._stop_timer()
+        completion = None
+        if answer is not None:
+            completion = completion_of(running, answer, self._policy, operation.keep_seconds)
+        try:
+            expires_at, cancelled = await shielded(self._site.database.engine.finish(running, completion))
+        except NotCommitted as error:
+            refusal = problems.not_committed() if error.retryable else error.__cause__
+            raise await self._refuse_late(refusal or error) from error
+        except CommitUnknown as error:
+            raise await self._refuse_late(problems.commit_unknown()) from error
+        except JoinedBroken as error:
+            _log.error("record %s is held: %s", operation.key_id, error)
+            raise await self._refuse_late(problems.joined_broken()) from error
+        except StoreUnavailable as error:
+            raise await self._refuse_late(problems.not_committed()) from error
+        except Exception as error:
+            raise await self._refuse_late(error) from error
+        self._running, self._phase = None, _Phase.PASSING
+        await self._after_commit(operation)
+        for message in self._held:
+            if message["type"] == "http.response.start" and expires_at is not None:
+                headers = [*message.get("headers", ()), *first_answer_headers(expires_at)]
+                message = {**message, "headers": headers}
+            await self._send(message)
+        self._held.clear()
+        if cancelled is not None:
+            raise cancelled
+
+    async def _after_commit(self, operation: Operation) -> None:
+        if self._session is not None:
+            self._session.committed()
+        for function in operation.settled():
+            try:
+                result = function()
+                if inspect.isawaitable(result):
+                    await result
+            except Exception:
+                _log.exception("an after_commit function failed after the commit")
+
+    async def _abandon(self, *, discard: bool = False) -> None:
+        """Roll back whatever is open: nothing remains, the key is free."""
+        running, self._running = self._running, None
+        self._stop_timer()
+        if self.operation is not None:
+            self.operation.settled()
+        if running is None:
+            return
+        self._held.clear()
+        session, self._session = self._session, None
+
+        async def abandon() -> None:
+            if session is not None and not discard:
+                with suppress(Exception):
+                    await self._site.database.call(running, lambda: session.settle(False))
+            await self._site.database.engine.abandon(running, discard=discard)
+
+        _, cancelled = await shielded(abandon())
+        if cancelled is not None:
+            raise cancelled
+
+    # Refusing -----------------------------------------------------------------------------
+
+    def _refuse(self, refusal: Problem | Replay | Exception) -> Stop:
+        self._refusal = refusal
+        return Stop()
+
+    async def _refuse_late(self, refusal: Problem | BaseException) -> Stop:
+        """The held answer is discarded: the operation was not committed, or nobody knows."""
+        assert isinstance(refusal, Problem | Exception)
+        self._refusal, self._refused = refusal, True
+        await self._abandon()
+        return Stop()
+
+    async def _answer_refusal(self, app: App) -> None:
+        refusal = self._refusal
+        match refusal:
+            case Replay(answer, expires_at):
+                headers = replay_headers(answer, self._policy.marker, expires_at)
+                await self._respond(answer.status, headers, replay_body(answer))
+            case Problem():
+                told = refusal.documented(self._site.documentation)
+                await self._respond(told.status, told.headers(), told.body())
+            case Exception():
+                raise refusal
+            case None:
+                pass
+
+    async def _respond(self, status: int, headers: Any, body: bytes) -> None:
+        start = {"type": "http.response.start", "status": status, "headers": list(headers)}
+        await self._send(start)
+        await self._send({"type": "http.response.body", "body": body})
+
+
+def _refusal(decision: Decision, policy: Policy) -> Problem | Replay:
+    match decision:
+        case Replay():
+            return decision
+        case InProgress(retry_after_seconds):
+            return problems.in_progress(retry_after_seconds)
+        case Mismatch():
+            return problems.key_reused(policy.mismatch_status)
+        case Held():
+            return problems.outcome_unknown()
+        case AnswerExpired():
+            return problems.answer_expired()
+        case AnswerNotKept(answer):
+            return problems.answer_not_kept(answer.headers, answer.status)
+        case Broken():
+            return problems.joined_broken()
+        case Proceed():
+            raise AssertionError("a granted claim is running, not refused")
+        case _:
+            assert_never(decision)
+
+
+def _was_inside(error: BaseException, endpoint: Any) -> bool:
+    """Whether ``error`` came out of the handler: one of its frames is in the traceback.
+
+    An error of a dependency or of validation has none; then nothing was done and the key is free.
+    """
+    codes, function = set(), endpoint
+    while function is not None:
+        function = getattr(function, "func", function)  # functools.partial
+        code = getattr(function, "__code__", None) or getattr(
+            getattr(type(function), "__call__", None), "__code__", None
+        )
+        codes.add(code)
+        function = getattr(function, "__wrapped__", None)
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code in codes:
+            return True
+        traceback = traceback.tb_next
+    return False
