@@ -101,7 +101,7 @@ class LoopEngine(ABC):
         finally:
             if running.gated and self._gate is not None:
                 running.gated = False
-                self._gate.leave(running.claim and running.claim.id)
+                self._gate.leave(None if running.claim is None else running.claim.id)
 
     async def prepare(self) -> None:
         """As ``Engine.prepare``."""
@@ -198,7 +198,7 @@ class AsyncEngine(LoopEngine):
             await asyncio.sleep(VERIFY_PAUSE_SECONDS)
         judge(verdict, error)
         record = await self.perform(Find(claim.id))
-        return record and record.expires_at
+        return None if record is None else record.expires_at
 
     async def abandon_now(self, running: Running[Any], *, discard: bool) -> None:
         await running.transaction.abandon(discard=discard)

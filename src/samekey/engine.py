@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from samekey.core import plans
 from samekey.core.decide import JOINED_RETRY_AFTER_SECONDS, Decision, InProgress, Proceed
-from samekey.core.model import Answer, Claim, Completion
+from samekey.core.model import Answer, Claim, Completion, Record
 from samekey.core.ops import Commit, CreateSchema, Find, Open, ReadSchemaVersion
 from samekey.core.policy import Policy
 from samekey.errors import (
@@ -52,7 +52,9 @@ class Running(Generic[T]):
     gated: bool = False
 
 
-def completion_of(running: Running[Any], answer: Answer, policy: Policy, keep_seconds: float | None) -> Completion:
+def completion_of(
+    running: Running[Any], answer: Answer, policy: Policy, keep_seconds: float | None
+) -> Completion:
     claim = running.claim
     if claim is None:
         raise ValueError("an operation without a key keeps no answer")
@@ -69,9 +71,13 @@ def completion_of(running: Running[Any], answer: Answer, policy: Policy, keep_se
 def judge(verdict: plans.Verdict, error: CommitUnknown) -> None:
     """Raise unless the commit in question happened."""
     if verdict is plans.Verdict.NOTHING_REMAINS:
-        raise NotCommitted("the connection broke before the commit; nothing remains", retryable=True) from error
+        raise NotCommitted(
+            "the connection broke before the commit; nothing remains", retryable=True
+        ) from error
     if verdict is plans.Verdict.UNKNOWN:
-        raise CommitUnknown("the connection broke during the commit; its record cannot be looked up") from error
+        raise CommitUnknown(
+            "the connection broke during the commit; its record cannot be looked up"
+        ) from error
 
 
 def check_version(version: int | None) -> None:
@@ -164,7 +170,7 @@ class Engine:
         finally:
             if running.gated and self._gate is not None:
                 running.gated = False
-                self._gate.leave(running.claim and running.claim.id)
+                self._gate.leave(None if running.claim is None else running.claim.id)
 
     # Without gate and waiting: what the shell for sync stores under an event loop calls in threads.
 
@@ -226,5 +232,5 @@ class Engine:
                 break
             time.sleep(VERIFY_PAUSE_SECONDS)
         judge(verdict, error)
-        record = self.store.perform(Find(claim.id))
-        return record and record.expires_at
+        record: Record | None = self.store.perform(Find(claim.id))
+        return None if record is None else record.expires_at

@@ -26,6 +26,8 @@ def decode_headers(data: bytes) -> Headers:
     if data[:1] != _VERSION:
         raise CorruptRecord("the stored headers were written by a newer release of samekey, or damaged")
     try:
-        return tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in json.loads(data[1:]))
+        return tuple(
+            (name.encode("latin-1"), value.encode("latin-1")) for name, value in json.loads(data[1:])
+        )
     except (ValueError, TypeError, AttributeError) as error:
         raise CorruptRecord("the stored headers cannot be read back") from error

@@ -23,7 +23,7 @@ class Step(Generic[T]):
     __slots__ = ()
 
     def __await__(self) -> Generator[Step[T], object, T]:
-        return cast(T, (yield self))
+        return cast("T", (yield self))
 
 
 Plan = Coroutine[Step[Any], Any, T]

@@ -30,7 +30,6 @@ from samekey.stores.drivers.sqlalchemy_session import (
     PROBE_FAILED,
     SessionCommit,
     guard_engine,
-    poison,
     probe,
     settle,
 )
@@ -129,9 +128,7 @@ class AsyncDatabase(Database):
         guard_engine(engine.sync_engine, strict=strict)
 
     def open_session(self, running: Running[Any]) -> JoinedSession:
-        session = self._sessions(
-            bind=running.transaction.async_connection, join_transaction_mode=JOIN_MODE
-        )
+        session = self._sessions(bind=running.transaction.async_connection, join_transaction_mode=JOIN_MODE)
         return JoinedSession(session, session.sync_session)
 
     async def call(self, running: Running[Any], function: Callable[[], None]) -> None:

@@ -22,8 +22,8 @@ from typing import Any
 from fastapi import Depends, FastAPI, Header, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import iter_route_contexts
+from starlette._utils import get_route_path  # how Starlette itself matches below a mount
 from starlette.middleware import Middleware
-from starlette.routing import get_route_path
 
 from samekey.core.policy import Policy
 from samekey.engine import BUSY_SECONDS
@@ -101,7 +101,9 @@ class SameKey(RouteClaim):
     ) -> None:
         self._caller = _caller_dependency(caller)
         super().__init__(self, self._caller, Policy(**options))
-        database = database_for(engine, table=table, sessions=sessions, strict=strict, busy_seconds=busy_seconds)
+        database = database_for(
+            engine, table=table, sessions=sessions, strict=strict, busy_seconds=busy_seconds
+        )
         self.site = Site(database, namespace, secret, documentation)
         self.session = self._session_dependency()
         self._started = False

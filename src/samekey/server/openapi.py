@@ -27,7 +27,10 @@ _SCHEMA = {
         "status": {"type": "integer"},
         "detail": {"type": "string"},
         "code": {"type": "string"},
-        "retryable": {"type": "boolean", "description": "The same request with the same key may be sent again."},
+        "retryable": {
+            "type": "boolean",
+            "description": "The same request with the same key may be sent again.",
+        },
         "safe_to_use_new_key": {"type": "boolean", "description": "A new key cannot do the operation twice."},
     },
 }

@@ -41,7 +41,9 @@ def _utc_now() -> datetime:
 class MemoryStore:
     """Records in a dictionary. ``clock`` returns the aware time that all lifetimes are judged by."""
 
-    capabilities = Capabilities(transactional=True, server_clock=False, single_writer=False, makes_tables=True)
+    capabilities = Capabilities(
+        transactional=True, server_clock=False, single_writer=False, makes_tables=True
+    )
 
     def __init__(self, clock: Callable[[], datetime] = _utc_now) -> None:
         self._clock = clock
@@ -128,7 +130,7 @@ class MemoryStore:
             return Locked()
         previous = self._records.get(claim.id)
         now = self._clock()
-        after(previous and previous.state, Verb.CLAIM)
+        after(None if previous is None else previous.state, Verb.CLAIM)
         self._last_fence = max(self._last_fence + 1, int(now.timestamp() * 1_000_000))
         transaction.staged = Record(
             id=claim.id,

@@ -78,7 +78,9 @@ def _statement_error(error: Exception) -> SamekeyError:
 def _commit_error(error: Exception) -> SamekeyError:
     state, code = _sqlstate(error), _sqlite_code(error)
     if state in _CONFLICTS:
-        return NotCommitted("the database refused the commit in favour of another transaction", retryable=True)
+        return NotCommitted(
+            "the database refused the commit in favour of another transaction", retryable=True
+        )
     if code in _SQLITE_BUSY or code in _SQLITE_RESOURCES or (state or "").startswith(_RESOURCES_CLASS):
         return NotCommitted("the database has no room or no turn for the commit", retryable=True)
     if isinstance(error, exc.IntegrityError) or (state or "").startswith(_INTEGRITY_CLASS):
