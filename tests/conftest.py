@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests import servers
+from tests.counted import counted
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -70,6 +71,8 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.C
     if POSTGRES in config.stash:
         server = config.stash[POSTGRES]
         terminalreporter.write_line(f"PostgreSQL {server.version} started in {server.start_seconds:.1f} s")
+    for line in counted(terminalreporter.stats):
+        terminalreporter.write_line(line)
     terminalreporter.write_line(skipped_stores(terminalreporter.stats.get("skipped", [])))
 
 

@@ -26,8 +26,23 @@ def decode_headers(data: bytes) -> Headers:
     if data[:1] != _VERSION:
         raise CorruptRecord("the stored headers were written by a newer release of samekey, or damaged")
     try:
-        return tuple(
-            (name.encode("latin-1"), value.encode("latin-1")) for name, value in json.loads(data[1:])
-        )
-    except (ValueError, TypeError, AttributeError) as error:
+        # Text first: given bytes, json would guess at an encoding that was never written.
+        return _pairs(json.loads(data[1:].decode("ascii")))
+    except (ValueError, RecursionError) as error:
         raise CorruptRecord("the stored headers cannot be read back") from error
+
+
+def _pairs(value: object) -> Headers:
+    match value:
+        case [*items]:
+            return tuple(_pair(item) for item in items)
+        case _:
+            raise ValueError("not a list")
+
+
+def _pair(item: object) -> tuple[bytes, bytes]:
+    match item:
+        case [str(name), str(value)]:
+            return name.encode("latin-1"), value.encode("latin-1")
+        case _:
+            raise ValueError("not a pair of texts")

@@ -1,0 +1,1 @@
+"""What proves samekey, and what its users may prove their own code with. Nothing else imports it."""
