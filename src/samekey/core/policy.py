@@ -7,6 +7,7 @@ Stripe's documented API, and the safest reading where both are silent.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Literal
@@ -68,6 +69,11 @@ class Policy:
     fail_open: bool = False
 
     def __post_init__(self) -> None:
+        self._check_numbers()
+        self._check_words()
+        object.__setattr__(self, "methods", frozenset(method.upper() for method in self.methods))
+
+    def _check_numbers(self) -> None:
         if not RETENTION_SECONDS_MIN <= self.retention_seconds <= RETENTION_SECONDS_MAX:
             raise ConfigurationError(
                 "retention_seconds must be from 1 hour to 365 days, and longer than the "
@@ -76,16 +82,24 @@ class Policy:
         if self.mismatch_status not in (400, 409, 422):
             raise ConfigurationError("mismatch_status is 422 (the draft's), 409 or 400")
         for name in ("wait_seconds", "tombstone_seconds", "hold_seconds"):
-            if getattr(self, name) < 0:
-                raise ConfigurationError(f"{name} must not be negative")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ConfigurationError(f"{name} must be finite and not negative")
         for name in ("body_bytes_max", "answer_bytes_max"):
             if getattr(self, name) <= 0:
                 raise ConfigurationError(f"{name} must be positive")
+
+    def _check_words(self) -> None:
+        if self.key_format not in ("any", "uuid"):
+            raise ConfigurationError(f"key_format is 'any' or 'uuid', not {self.key_format!r}")
+        if self.raised_4xx not in ("keep", "roll back"):
+            raise ConfigurationError(f"raised_4xx is 'keep' or 'roll back', not {self.raised_4xx!r}")
         if self.key_pattern is not None:
             try:
                 re.compile(self.key_pattern)
             except re.error as error:
                 raise ConfigurationError(f"key_pattern is not a regular expression: {error}") from error
-        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", self.header):
-            raise ConfigurationError("header must be an HTTP field name (RFC 9110, section 5.1)")
-        object.__setattr__(self, "methods", frozenset(method.upper() for method in self.methods))
+        for name in ("header", "marker"):
+            if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", getattr(self, name)):
+                raise ConfigurationError(f"{name} must be an HTTP field name (RFC 9110, section 5.1)")
+        if not self.methods:
+            raise ConfigurationError("methods is empty, so nothing would be protected")
