@@ -58,11 +58,11 @@ class LoopEngine(ABC):
             await asyncio.sleep(WAIT_PAUSE_SECONDS)
 
     async def _begin_once(self, claim: Claim) -> Decision | Running[Any]:
-        if self._gate is None:
-            return await self.claim_now(claim)
         decision = await self.look(claim)
         if decision is not None:
             return decision
+        if self._gate is None:
+            return await self.claim_now(claim)
         if not await self._gate.enter(claim.id, self.busy_seconds):
             return InProgress(JOINED_RETRY_AFTER_SECONDS)
         outcome = None
@@ -141,7 +141,7 @@ class AsyncEngine(LoopEngine):
         return result
 
     async def look(self, claim: Claim) -> Decision | None:
-        return await run_async(plans.look(claim), self.store.perform)
+        return await run_async(plans.look(claim), self.store.read)
 
     async def claim_now(self, claim: Claim) -> Decision | Running[Any]:
         for _ in range(CONFLICT_TRIES_MAX - 1):
@@ -227,6 +227,8 @@ class ThreadedEngine(LoopEngine):
         return result
 
     async def look(self, claim: Claim) -> Decision | None:
+        if self._engine.store.reads_without_waiting:
+            return self._engine.look(claim)
         decision: Decision | None = await self._begin_thread(partial(self._engine.look, claim))
         return decision
 

@@ -123,11 +123,11 @@ class Engine:
             time.sleep(WAIT_PAUSE_SECONDS)
 
     def _begin_once(self, claim: Claim) -> Decision | Running[Transaction]:
-        if self._gate is None:
-            return self.claim_now(claim)
         decision = self.look(claim)
         if decision is not None:
             return decision
+        if self._gate is None:
+            return self.claim_now(claim)
         if not self._gate.enter(claim.id, self.busy_seconds):
             return InProgress(JOINED_RETRY_AFTER_SECONDS)
         outcome = None
@@ -176,7 +176,7 @@ class Engine:
 
     def look(self, claim: Claim) -> Decision | None:
         """What an existing record says; None where there is none."""
-        return run(plans.look(claim), self.store.perform)
+        return run(plans.look(claim), self.store.read)
 
     def claim_now(self, claim: Claim) -> Decision | Running[Transaction]:
         """Claim past the gate, giving a lost tie a fresh transaction."""

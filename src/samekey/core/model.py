@@ -13,6 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 
 OWNER_BYTES = 16  # 128 fresh random bits per claim: two rivals never recognise each other
+DAY_SECONDS = 24 * 3600.0
 KEY_HINT_CHARACTERS = 6  # enough for an operator to find a key, too little to use it
 
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -65,6 +66,29 @@ class Claim:
     path: str
     key: str | None = None
     lease_seconds: float | None = None
+    unseen_seconds: float = DAY_SECONDS
+    """How long after its lease a leased record stays, so that a dead owner is still seen as dead."""
+
+    def __post_init__(self) -> None:
+        # Texts that operators read, partly of the client's making: a claim must never fail for them.
+        object.__setattr__(self, "caller", _storable(self.caller))
+        object.__setattr__(self, "path", _storable(self.path))
+
+
+def _storable(text: str) -> str:
+    """``text`` with "?" for what databases refuse in text: U+0000 and lone surrogates."""
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.replace("\0", "?").encode("utf-8", "replace").decode("utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a leased record: every write after the claim names both owner and fence."""
+
+    id: bytes
+    owner: bytes
+    fence: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +111,11 @@ class Record:
     completed_at: datetime | None = None
     expires_at: datetime | None = None
     answer: Answer | None = None
+
+    @property
+    def lapsed(self) -> bool:
+        """Whether this is a leased record whose owner let its lease run out, by the store's clock."""
+        return self.state is State.RUNNING and self.lease_until is not None and self.lease_until <= self.now
 
     @property
     def expired(self) -> bool:

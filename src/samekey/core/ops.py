@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, TypeVar, cast
 
-from samekey.core.model import Claim, ClaimOutcome, Completion, Record, State
+from samekey.core.model import Claim, ClaimOutcome, Completion, Granted, Holder, Record, State
 
 T = TypeVar("T")
 
@@ -76,6 +76,52 @@ class Hold(Step[bool]):
 
     id: bytes
     owner: bytes
+
+
+# Steps of leased mode; each is atomic, a transaction of its own, and takes many at once -----
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimLeased(Step[tuple[ClaimOutcome, ...]]):
+    """Claim each record for its claim's ``lease_seconds``; one outcome per claim, in order.
+
+    A claim that finds its own owner in the record recognises itself: its first reply was lost.
+    """
+
+    claims: tuple[Claim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteLeased(Step[tuple[datetime | None, ...]]):
+    """Write each answer under its owner and fence: the expiry, or None where the record is not ours.
+
+    A completion that finds itself written already is acknowledged again.
+    """
+
+    completions: tuple[Completion, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Renew(Step[tuple[bool, ...]]):
+    """Extend each running lease to ``lease_seconds`` from now; False where it is not ours any more."""
+
+    holders: tuple[Holder, ...]
+    lease_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Release(Step[tuple[bool, ...]]):
+    """Delete each running record under its owner and fence: the key is free."""
+
+    holders: tuple[Holder, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOver(Step[Granted | None]):
+    """Make a lapsed record ours, if it still is as it was seen (``fence``); None: somebody was faster."""
+
+    claim: Claim
+    fence: int
 
 
 # Steps of operators and start-up; each is a transaction of its own -----------------

@@ -14,11 +14,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum
+from enum import Enum, StrEnum
+from typing import assert_never
 
-from samekey.core.decide import Broken, Decision, Proceed, decide
-from samekey.core.model import Claim, Completion, Granted, Locked, State, Taken
-from samekey.core.ops import Commit, Complete, Find, Hold, Open, Rollback, TryClaim
+from samekey.core.decide import (
+    JOINED_RETRY_AFTER_SECONDS,
+    Broken,
+    Decision,
+    Held,
+    InProgress,
+    Mismatch,
+    Proceed,
+    decide,
+)
+from samekey.core.model import Claim, Completion, Granted, Holder, Locked, Record, State, Taken
+from samekey.core.ops import (
+    ClaimLeased,
+    Commit,
+    Complete,
+    CompleteLeased,
+    Find,
+    Hold,
+    Open,
+    Release,
+    Renew,
+    Rollback,
+    TakeOver,
+    TryClaim,
+)
 
 CLAIM_TRIES_MAX = 3  # each further try needs a rival that ends within one statement of ours
 
@@ -72,6 +95,76 @@ async def finish(completion: Completion) -> Committed | EndedEarly:
         return EndedEarly()
     await Commit()
     return Committed(expires_at)
+
+
+# Leased mode: the claim commits first, so a record can be seen running, lapsed and held ----------
+
+
+class OnUnknown(StrEnum):
+    """What happens to an operation whose outcome nobody knows: its owner died, or its handler failed."""
+
+    HOLD = "hold"
+    """It is not run again unasked; an operator completes or releases it."""
+    STORE = "store"
+    """The failure (a 5xx) is its answer and is replayed; a dead owner's is held."""
+    RERUN = "rerun"
+    """The next retry runs it again: it may run twice."""
+    RECOVER = "recover"
+    """A hook looks whether the change happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recover:
+    """A dead owner's operation is ours now: the hook has to say whether its change happened."""
+
+    fence: int
+
+
+async def begin_leased(claim: Claim, on_unknown: OnUnknown) -> Decision | Recover:
+    """Claim, judging a dead owner's record by ``on_unknown``."""
+    for _ in range(CLAIM_TRIES_MAX):
+        (outcome,) = await ClaimLeased((claim,))
+        if not (isinstance(outcome, Taken) and outcome.record.lapsed):
+            return decide(outcome, claim.fingerprint)
+        record = outcome.record
+        if record.fingerprint != claim.fingerprint:
+            return Mismatch()
+        if on_unknown in (OnUnknown.HOLD, OnUnknown.STORE):
+            await Hold(record.id, record.owner)
+            return Held()
+        granted = await TakeOver(claim, record.fence)
+        if granted is not None:
+            return Recover(granted.fence) if on_unknown is OnUnknown.RECOVER else Proceed(granted.fence)
+    return InProgress(JOINED_RETRY_AFTER_SECONDS)
+
+
+async def finish_leased(completion: Completion) -> Committed | FencedOut:
+    """Record the answer under owner and fence. FencedOut: somebody else's answer stands, or will."""
+    (expires_at,) = await CompleteLeased((completion,))
+    if expires_at is not None:
+        return Committed(expires_at)
+    return FencedOut(await Find(completion.id))
+
+
+@dataclass(frozen=True, slots=True)
+class FencedOut:
+    """The lease was lost and the record is another's now (or gone): our answer must not be sent."""
+
+    record: Record | None
+
+
+async def fail_leased(holder: Holder, on_unknown: OnUnknown) -> None:
+    """Give up an operation whose handler began and failed without an answer to store."""
+    match on_unknown:
+        case OnUnknown.HOLD | OnUnknown.STORE:
+            await Hold(holder.id, holder.owner)
+        case OnUnknown.RERUN:
+            await Release((holder,))
+        case OnUnknown.RECOVER:
+            # A lease that is over at once: the next retry takes over and asks the hook.
+            await Renew((holder,), 0.0)
+        case _:
+            assert_never(on_unknown)
 
 
 class Verdict(Enum):

@@ -12,10 +12,10 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
+from samekey.core.model import DAY_SECONDS
 from samekey.errors import ConfigurationError
 
 HOUR_SECONDS = 3600.0
-DAY_SECONDS = 24 * HOUR_SECONDS
 RETENTION_SECONDS_MIN = HOUR_SECONDS
 RETENTION_SECONDS_MAX = 365 * DAY_SECONDS
 MIB = 1024 * 1024

@@ -19,6 +19,9 @@ class Verb(StrEnum):
     CLAIM = "claim"
     COMPLETE = "complete"
     ROLL_BACK = "roll back"
+    RENEW = "renew"
+    RELEASE = "release"
+    TAKE_OVER = "take over"
     HOLD = "hold"
     PURGE = "purge"
     FORGET = "forget"
@@ -39,8 +42,13 @@ TRANSITIONS = (
     Transition(State.COMPLETED, Verb.CLAIM, State.RUNNING, "retention is over"),
     Transition(State.HELD, Verb.CLAIM, State.RUNNING, "held_days are over"),
     Transition(State.RUNNING, Verb.COMPLETE, State.COMPLETED, "same owner and fence"),
-    Transition(State.RUNNING, Verb.ROLL_BACK, None, "handler failed or its process died"),
+    Transition(State.RUNNING, Verb.ROLL_BACK, None, "joined: handler failed or its process died"),
+    Transition(State.RUNNING, Verb.RENEW, State.RUNNING, "leased: same owner and fence"),
+    Transition(State.RUNNING, Verb.RELEASE, None, "leased: same owner and fence"),
+    Transition(State.RUNNING, Verb.TAKE_OVER, State.RUNNING, "leased: the lease has lapsed"),
     Transition(State.RUNNING, Verb.HOLD, State.HELD, "outcome cannot be known"),
+    Transition(State.RUNNING, Verb.CLAIM, State.RUNNING, "lease and retention are over"),
+    Transition(State.RUNNING, Verb.PURGE, None, "lease and retention are over"),
     Transition(State.COMPLETED, Verb.PURGE, None, "retention is over"),
     Transition(State.HELD, Verb.PURGE, None, "held_days are over"),
     Transition(State.RUNNING, Verb.FORGET, None, "an operator said so"),

@@ -24,7 +24,8 @@ from samekey.aengine import AsyncEngine, LoopEngine, ThreadedEngine
 from samekey.core.ops import Find, Open
 from samekey.engine import Engine, Running
 from samekey.errors import ConfigurationError
-from samekey.stores.drivers.sqlalchemy import AsyncSqlAlchemyStore, SqlAlchemyStore
+from samekey.stores.drivers.sqlalchemy import SqlAlchemyStore
+from samekey.stores.drivers.sqlalchemy_async import AsyncSqlAlchemyStore
 from samekey.stores.drivers.sqlalchemy_session import (
     JOIN_MODE,
     PROBE_FAILED,

@@ -254,13 +254,13 @@ def _claims_of(dependant: Dependant, samekey: SameKey) -> Iterable[RouteClaim]:
 def _caller_dependency(caller: Caller) -> Callable[..., Any]:
     if isinstance(caller, HeaderCaller):
 
-        def header_caller(value: str | None = Header(None, alias=caller.name)) -> str | None:
+        async def header_caller(value: str | None = Header(None, alias=caller.name)) -> str | None:
             return value
 
         return header_caller
     if isinstance(caller, ApiKeyCaller):
 
-        def api_key_caller(value: str | None = Header(None, alias=caller.name)) -> str | None:
+        async def api_key_caller(value: str | None = Header(None, alias=caller.name)) -> str | None:
             return digest_of(value) if value else None
 
         return api_key_caller

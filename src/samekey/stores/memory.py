@@ -13,10 +13,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from samekey.core.model import Claim, ClaimOutcome, Completion, Granted, Locked, Record, State, Taken
+from samekey.core.model import Claim, ClaimOutcome, Completion, Granted, Holder, Locked, Record, State, Taken
 from samekey.core.ops import (
+    ClaimLeased,
     Commit,
     Complete,
+    CompleteLeased,
     CreateSchema,
     Find,
     Forget,
@@ -24,9 +26,12 @@ from samekey.core.ops import (
     Open,
     Purge,
     ReadSchemaVersion,
+    Release,
+    Renew,
     Rollback,
     Search,
     Step,
+    TakeOver,
     TryClaim,
 )
 from samekey.core.states import Verb, after
@@ -52,29 +57,35 @@ class MemoryStore:
         self._purge_at: dict[bytes, datetime] = {}
         self._locks: dict[bytes, MemoryTransaction] = {}
         self._last_fence = 0
+        self._verbs: dict[type, Callable[[Any], Any]] = {
+            Find: lambda step: self._find(step.id),
+            Hold: lambda step: self._hold(step.id, step.owner),
+            ClaimLeased: lambda step: self._claim_leased(step.claims),
+            CompleteLeased: lambda step: tuple(map(self._complete_leased, step.completions)),
+            Renew: lambda step: tuple(self._renew(holder, step.lease_seconds) for holder in step.holders),
+            Release: lambda step: tuple(map(self._release, step.holders)),
+            TakeOver: lambda step: self._take_over(step.claim, step.fence),
+            Search: lambda step: self._search(step.caller, step.state, step.key_hint, step.limit),
+            Forget: lambda step: self._forget(step.id),
+            Purge: lambda step: self._purge(step.limit),
+            CreateSchema: lambda _: None,
+            ReadSchemaVersion: lambda _: SCHEMA_VERSION,
+        }
 
     def transaction(self) -> MemoryTransaction:
         return MemoryTransaction(self)
 
+    reads_without_waiting = True
+
+    def read(self, step: Step[Any]) -> Any:
+        return self.perform(step)
+
     def perform(self, step: Step[Any]) -> Any:
+        verb = self._verbs.get(type(step))
+        if verb is None:
+            raise TypeError(f"{type(step).__name__} needs a transaction")
         with self._mutex:
-            match step:
-                case Find(id):
-                    return self._find(id)
-                case Hold(id, owner):
-                    return self._hold(id, owner)
-                case Search(caller, state, key_hint, limit):
-                    return self._search(caller, state, key_hint, limit)
-                case Forget(id):
-                    return self._forget(id)
-                case Purge(limit):
-                    return self._purge(limit)
-                case CreateSchema():
-                    return None
-                case ReadSchemaVersion():
-                    return SCHEMA_VERSION
-                case _:
-                    raise TypeError(f"{type(step).__name__} needs a transaction")
+            return verb(step)
 
     def _find(self, id: bytes) -> Record | None:
         record, now = self._records.get(id), self._clock()
@@ -120,6 +131,76 @@ class MemoryStore:
             del self._purge_at[id]
         return len(over)
 
+    # Leased mode, with the mutex held -------------------------------------------------
+
+    def _claim_leased(self, claims: tuple[Claim, ...]) -> tuple[ClaimOutcome, ...]:
+        granted: set[bytes] = set()
+        outcomes: list[ClaimOutcome] = []
+        for claim in claims:
+            existing = self._find(claim.id)
+            if claim.id in granted or (existing is None and claim.id in self._locks):
+                outcomes.append(Locked())
+                continue
+            if existing is None:
+                existing = self._records[claim.id] = self._new_record(claim)
+                self._extend(existing, claim.lease_seconds or 0.0, claim.unseen_seconds)
+            if existing.owner == claim.owner and existing.state is State.RUNNING:
+                granted.add(claim.id)
+                outcomes.append(Granted(existing.fence))
+            else:
+                outcomes.append(Taken(existing))
+        return tuple(outcomes)
+
+    def _extend(self, record: Record, lease_seconds: float, unseen_seconds: float) -> None:
+        lease_until = self._clock() + timedelta(seconds=lease_seconds)
+        self._records[record.id] = replace(record, lease_until=lease_until)
+        self._purge_at[record.id] = lease_until + timedelta(seconds=unseen_seconds)
+
+    def _held_by(self, holder: Holder | Completion) -> Record | None:
+        record = self._records.get(holder.id)
+        if record is None or (record.owner, record.fence) != (holder.owner, holder.fence):
+            return None
+        return record
+
+    def _complete_leased(self, completion: Completion) -> datetime | None:
+        record = self._held_by(completion)
+        if record is None or record.state is State.HELD or self._over(completion.id, self._clock()):
+            return None
+        if record.state is State.COMPLETED:
+            return record.expires_at  # written before, and the reply was lost
+        if record.lease_until is None:
+            return None
+        record, purge_at = self._completed(record, completion)
+        self._records[record.id], self._purge_at[record.id] = record, purge_at
+        return record.expires_at
+
+    def _renew(self, holder: Holder, lease_seconds: float) -> bool:
+        record = self._held_by(holder)
+        if record is None or record.state is not State.RUNNING or record.lease_until is None:
+            return False
+        after(record.state, Verb.RENEW)
+        self._extend(record, lease_seconds, (self._purge_at[record.id] - record.lease_until).total_seconds())
+        return True
+
+    def _release(self, holder: Holder) -> bool:
+        record = self._held_by(holder)
+        if record is None or record.state is not State.RUNNING:
+            return False
+        after(record.state, Verb.RELEASE)
+        del self._records[record.id]
+        self._purge_at.pop(record.id, None)
+        return True
+
+    def _take_over(self, claim: Claim, fence: int) -> Granted | None:
+        now = self._clock()
+        record = self._records.get(claim.id)
+        if record is None or record.fence != fence or not replace(record, now=now).lapsed:
+            return None
+        after(record.state, Verb.TAKE_OVER)
+        record = replace(record, owner=claim.owner, fence=self._next_fence(now))
+        self._extend(record, claim.lease_seconds or 0.0, claim.unseen_seconds)
+        return Granted(record.fence)
+
     # What a transaction calls, with the mutex held ---------------------------------
 
     def _try_claim(self, transaction: MemoryTransaction, claim: Claim) -> ClaimOutcome:
@@ -128,15 +209,19 @@ class MemoryStore:
             return Taken(existing)
         if self._locks.setdefault(claim.id, transaction) is not transaction:
             return Locked()
+        transaction.staged = self._new_record(claim)
+        return Granted(transaction.staged.fence)
+
+    def _new_record(self, claim: Claim) -> Record:
         previous = self._records.get(claim.id)
         now = self._clock()
         after(None if previous is None else previous.state, Verb.CLAIM)
-        self._last_fence = max(self._last_fence + 1, int(now.timestamp() * 1_000_000))
-        transaction.staged = Record(
+        lease_seconds = claim.lease_seconds
+        return Record(
             id=claim.id,
             state=State.RUNNING,
             owner=claim.owner,
-            fence=self._last_fence,
+            fence=self._next_fence(now),
             fingerprint=claim.fingerprint,
             caller=claim.caller,
             key_hint=claim.key_hint,
@@ -145,8 +230,12 @@ class MemoryStore:
             path=claim.path,
             now=now,
             created_at=now,
+            lease_until=None if lease_seconds is None else now + timedelta(seconds=lease_seconds),
         )
-        return Granted(self._last_fence)
+
+    def _next_fence(self, now: datetime) -> int:
+        self._last_fence = max(self._last_fence + 1, int(now.timestamp() * 1_000_000))
+        return self._last_fence
 
     def _complete(self, transaction: MemoryTransaction, completion: Completion) -> datetime | None:
         record = transaction.staged
@@ -156,14 +245,23 @@ class MemoryStore:
             completion.fence,
         ):
             return None
+        transaction.staged, transaction.purge_at = self._completed(record, completion)
+        return transaction.staged.expires_at
+
+    def _completed(self, record: Record, completion: Completion) -> tuple[Record, datetime]:
+        """The completed record and when it may be purged."""
         after(record.state, Verb.COMPLETE)
         now = self._clock()
         expires_at = now + timedelta(seconds=completion.retention_seconds)
-        transaction.purge_at = expires_at + timedelta(seconds=completion.tombstone_seconds)
-        transaction.staged = replace(
-            record, state=State.COMPLETED, completed_at=now, expires_at=expires_at, answer=completion.answer
+        completed = replace(
+            record,
+            state=State.COMPLETED,
+            lease_until=None,
+            completed_at=now,
+            expires_at=expires_at,
+            answer=completion.answer,
         )
-        return expires_at
+        return completed, expires_at + timedelta(seconds=completion.tombstone_seconds)
 
     def _publish(self, transaction: MemoryTransaction) -> None:
         record = transaction.staged
@@ -230,6 +328,9 @@ class AsyncMemoryStore:
         return AsyncMemoryTransaction(self._store.transaction())
 
     async def perform(self, step: Step[Any]) -> Any:
+        return self._store.perform(step)
+
+    async def read(self, step: Step[Any]) -> Any:
         return self._store.perform(step)
 
 

@@ -47,7 +47,14 @@ class Store(Protocol):
     @property
     def capabilities(self) -> Capabilities: ...
 
+    @property
+    def reads_without_waiting(self) -> bool:
+        """Whether ``read`` never waits, so that it may be called on an event loop."""
+
     def perform(self, step: Step[Any]) -> Any: ...
+
+    def read(self, step: Step[Any]) -> Any:
+        """As ``perform``, at the least cost for a Find: what most retries need is one read."""
 
     def transaction(self) -> Transaction: ...
 
@@ -68,5 +75,8 @@ class AsyncStore(Protocol):
     def capabilities(self) -> Capabilities: ...
 
     async def perform(self, step: Step[Any]) -> Any: ...
+
+    async def read(self, step: Step[Any]) -> Any:
+        """As Store.read."""
 
     def transaction(self) -> AsyncTransaction: ...

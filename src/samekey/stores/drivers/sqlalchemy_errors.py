@@ -43,7 +43,9 @@ def statement_errors() -> Iterator[None]:
         yield
     except SamekeyError:
         raise
-    except (exc.SQLAlchemyError, OSError) as error:
+    except Exception as error:
+        if not _is_database_error(error):
+            raise
         raise _statement_error(error) from error
 
 
@@ -54,8 +56,19 @@ def commit_errors() -> Iterator[None]:
         yield
     except SamekeyError:
         raise
-    except (exc.SQLAlchemyError, OSError) as error:
+    except Exception as error:
+        if not _is_database_error(error):
+            raise
         raise _commit_error(error) from error
+
+
+def _is_database_error(error: Exception) -> bool:
+    return isinstance(error, exc.SQLAlchemyError | OSError) or "Error" in _kinds(error)
+
+
+def _kinds(error: Exception) -> set[str]:
+    """The error's classes by name: every driver has those of PEP 249, each in a module of its own."""
+    return {kind.__name__ for kind in type(error).__mro__}
 
 
 def _statement_error(error: Exception) -> SamekeyError:
@@ -70,7 +83,7 @@ def _statement_error(error: Exception) -> SamekeyError:
         return ConfigurationError("the database is read-only; give samekey the primary, not a replica")
     if isinstance(error, exc.TimeoutError):
         return StoreUnavailable("no free connection in the engine's pool; compare pool_size with concurrency")
-    if isinstance(error, exc.OperationalError | exc.InterfaceError | OSError) or _disconnected(error):
+    if _kinds(error) & {"OperationalError", "InterfaceError", "OSError"} or _disconnected(error):
         return StoreUnavailable("the database did not answer or refused to work")
     return StoreError(f"the database refused a statement of samekey ({type(error).__name__})")
 
@@ -83,7 +96,7 @@ def _commit_error(error: Exception) -> SamekeyError:
         )
     if code in _SQLITE_BUSY or code in _SQLITE_RESOURCES or (state or "").startswith(_RESOURCES_CLASS):
         return NotCommitted("the database has no room or no turn for the commit", retryable=True)
-    if isinstance(error, exc.IntegrityError) or (state or "").startswith(_INTEGRITY_CLASS):
+    if "IntegrityError" in _kinds(error) or (state or "").startswith(_INTEGRITY_CLASS):
         return NotCommitted("a deferred constraint refused the commit", retryable=False)
     if state is not None and state[:2] not in ("08", "57"):
         return NotCommitted(f"the database refused the commit (SQLSTATE {state})", retryable=False)
@@ -96,11 +109,11 @@ def _disconnected(error: Exception) -> bool:
 
 
 def _sqlstate(error: Exception) -> str | None:
-    original = getattr(error, "orig", None)
+    original = getattr(error, "orig", error)
     state = getattr(original, "sqlstate", None) or getattr(original, "pgcode", None)
     return state if isinstance(state, str) else None
 
 
 def _sqlite_code(error: Exception) -> int | None:
-    code = getattr(getattr(error, "orig", None), "sqlite_errorcode", None)
+    code = getattr(getattr(error, "orig", error), "sqlite_errorcode", None)
     return code & 0xFF if isinstance(code, int) else None  # the low byte is the primary code

@@ -9,23 +9,29 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.orm import Session
 
 from samekey.core.model import Claim, Fingerprint
 from samekey.errors import JoinedBroken, SessionSettled, UnjoinedConnection
 from samekey.run import run
-from samekey.stores.drivers.sqlalchemy import OWNED, dialect_for, execute, joined_now
+from samekey.stores.drivers.sqlalchemy import OWNED, dialect_for, joined_now
+from samekey.stores.drivers.statements import Parameters, Rows, performing
 from samekey.stores.sql import plans
 
 _log = logging.getLogger("samekey")
 _unjoined: ContextVar[bool] = ContextVar("samekey_unjoined", default=False)
 JOIN_MODE = "create_savepoint"
+# Statements that would end the joined transaction or begin another; savepoints are the session's own.
+_ENDS = re.compile(
+    r"\s*(BEGIN|START|COMMIT|END|ABORT|ROLLBACK(?!\s+(WORK\s+|TRANSACTION\s+)?TO\b))\b", re.IGNORECASE
+)
 
 
 class SessionCommit:
@@ -109,6 +115,10 @@ def guard_engine(engine: Engine, *, strict: bool) -> None:
                 "answer; use commit() and rollback() of the session instead"
             )
 
+    def on_statement(connection: Connection, _: Any, statement: str, *__: Any) -> None:
+        if _ENDS.match(statement) and OWNED in connection.info:
+            on_end(connection)
+
     def on_checkout(*_: Any) -> None:
         transaction = joined_now.get()
         if transaction is None or not transaction.is_open or _unjoined.get():
@@ -124,6 +134,7 @@ def guard_engine(engine: Engine, *, strict: bool) -> None:
 
     event.listen(engine, "commit", on_end)
     event.listen(engine, "rollback", on_end)
+    event.listen(engine, "before_cursor_execute", on_statement)
     event.listen(engine.pool, "checkout", on_checkout)
 
 
@@ -135,7 +146,11 @@ def probe(connection: Connection, table: str, session: Session) -> bytes:
     """
     dialect = dialect_for(connection.engine, table)
     claim = Claim(os.urandom(32), bytes(16), Fingerprint(0, b""), "", "", "", "")
-    run(plans.try_claim(dialect, claim), lambda step: execute(session.connection(), step))
+
+    def execute(statement: str, parameters: Parameters) -> Rows:
+        return session.connection().execute(text(statement), dict(parameters)).all()
+
+    run(plans.try_claim(dialect, claim), performing(execute))
     session.commit()
     session.close()
     return claim.id

@@ -47,7 +47,14 @@ class Dialect:
     single_writer: bool
     begin_write: str | None
     find: str
-    try_claim: tuple[str, ...]
+    try_claim: str
+    why_not: str
+    claims_batches: bool
+    claim_leased: str
+    complete_leased: str
+    renew: str
+    release: str
+    take_over: str
     complete: str
     hold: str
     search: str

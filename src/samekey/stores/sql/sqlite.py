@@ -18,6 +18,16 @@ def dialect(table: str = DEFAULT_TABLE) -> Dialect:
     """The SQLite (3.35 or later) statements for ``table``."""
     check_table(table)
     columns = ", ".join(COLUMNS)
+    replaced = """state = 'running', owner = excluded.owner, fence = max(t.fence + 1, excluded.fence),
+                fingerprint = excluded.fingerprint, fingerprint_version = excluded.fingerprint_version,
+                caller = excluded.caller, key_hint = excluded.key_hint, key = excluded.key,
+                method = excluded.method, path = excluded.path, created_at = excluded.created_at,
+                completed_at = NULL, expires_at = NULL, status = NULL, headers = NULL, body = NULL"""
+    completed = f"""state = 'completed', lease_until = NULL, completed_at = {_NOW},
+                expires_at = {_NOW} + CAST(:retention * 1000000 AS INTEGER),
+                purge_at = {_NOW} + CAST((:retention + :tombstone) * 1000000 AS INTEGER),
+                status = :status, headers = :headers, body = :body"""
+    held_by = "WHERE id = :id AND owner = :owner AND fence = :fence AND state = 'running'"
     found = f"FROM {table} WHERE id = :id AND (purge_at IS NULL OR purge_at > {_NOW})"
     return Dialect(
         name="sqlite",
@@ -26,31 +36,56 @@ def dialect(table: str = DEFAULT_TABLE) -> Dialect:
         # A deferred BEGIN would fail with BUSY_SNAPSHOT when it turns into a writer later.
         begin_write="BEGIN IMMEDIATE",
         find=f"SELECT {_NOW} AS now, {columns}, body {found}",
-        try_claim=(
-            f"""
+        try_claim=f"""
             INSERT INTO {table} AS t
                 (id, state, owner, fence, fingerprint, fingerprint_version,
                  caller, key_hint, key, method, path, created_at)
             VALUES (:id, 'running', :owner, {_NOW}, :fingerprint, :fingerprint_version,
                     :caller, :key_hint, :key, :method, :path, {_NOW})
-            ON CONFLICT (id) DO UPDATE SET
-                state = 'running', owner = excluded.owner, fence = max(t.fence + 1, excluded.fence),
-                fingerprint = excluded.fingerprint, fingerprint_version = excluded.fingerprint_version,
-                caller = excluded.caller, key_hint = excluded.key_hint, key = excluded.key,
-                method = excluded.method, path = excluded.path, created_at = excluded.created_at,
-                lease_until = NULL, completed_at = NULL, expires_at = NULL, purge_at = NULL,
-                status = NULL, headers = NULL, body = NULL
+            ON CONFLICT (id) DO UPDATE SET {replaced}, lease_until = NULL, purge_at = NULL
             WHERE t.purge_at <= {_NOW}
-            RETURNING 1, fence
-            """,
-            f"SELECT 1, NULL, {_NOW}, {columns}, body {found}",
-        ),
-        complete=f"""
+            RETURNING fence
+        """,
+        why_not=f"""
+            SELECT 1, {_NOW}, {columns}, body
+            FROM (SELECT 1) LEFT JOIN {table} ON id = :id AND (purge_at IS NULL OR purge_at > {_NOW})
+        """,
+        claims_batches=False,
+        claim_leased=f"""
+            INSERT INTO {table} AS t
+                (id, state, owner, fence, fingerprint, fingerprint_version,
+                 caller, key_hint, key, method, path, created_at, lease_until, purge_at)
+            VALUES (:id, 'running', :owner, {_NOW}, :fingerprint, :fingerprint_version,
+                    :caller, :key_hint, :key, :method, :path, {_NOW},
+                    {_NOW} + CAST(:lease * 1000000 AS INTEGER),
+                    {_NOW} + CAST((:lease + :unseen) * 1000000 AS INTEGER))
+            ON CONFLICT (id) DO UPDATE SET
+                {replaced}, lease_until = excluded.lease_until, purge_at = excluded.purge_at
+            WHERE t.purge_at <= {_NOW}
+            RETURNING fence
+        """,
+        complete_leased=f"""
+            UPDATE {table} SET {completed}
+            {held_by} AND lease_until IS NOT NULL
+            RETURNING expires_at
+        """,
+        renew=f"""
             UPDATE {table} SET
-                state = 'completed', completed_at = {_NOW},
-                expires_at = {_NOW} + CAST(:retention * 1000000 AS INTEGER),
-                purge_at = {_NOW} + CAST((:retention + :tombstone) * 1000000 AS INTEGER),
-                status = :status, headers = :headers, body = :body
+                purge_at = purge_at - lease_until + {_NOW} + CAST(:lease * 1000000 AS INTEGER),
+                lease_until = {_NOW} + CAST(:lease * 1000000 AS INTEGER)
+            {held_by}
+            RETURNING id
+        """,
+        release=f"DELETE FROM {table} {held_by} RETURNING id",
+        take_over=f"""
+            UPDATE {table} SET owner = :owner, fence = max(fence + 1, {_NOW}),
+                lease_until = {_NOW} + CAST(:lease * 1000000 AS INTEGER),
+                purge_at = {_NOW} + CAST((:lease + :unseen) * 1000000 AS INTEGER)
+            WHERE id = :id AND fence = :fence AND state = 'running' AND lease_until <= {_NOW}
+            RETURNING fence
+        """,
+        complete=f"""
+            UPDATE {table} SET {completed}
             WHERE id = :id AND owner = :owner AND fence = :fence AND state = 'running'
             RETURNING expires_at
         """,

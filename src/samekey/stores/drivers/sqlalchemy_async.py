@@ -1,0 +1,163 @@
+"""Records in the database of an async SQLAlchemy engine: the twin of ``sqlalchemy``.
+
+An ``AsyncConnection`` is a sync one underneath, and ``run_sync`` is its public door: the
+rules on SQLAlchemy's side are the shared functions, called through it. samekey's own
+statements are awaited on the async driver itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from samekey.core.ops import Commit, Complete, Find, Hold, Open, Rollback, Step
+from samekey.errors import SamekeyError, StoreError
+from samekey.run import run_async
+from samekey.stores.drivers.sqlalchemy import (
+    capabilities,
+    dialect_for,
+    disown,
+    in_transaction,
+    is_read,
+    journal_statements,
+    own,
+)
+from samekey.stores.drivers.sqlalchemy_errors import commit_errors, statement_errors
+from samekey.stores.drivers.sqlalchemy_reader import AsyncReader, SqliteReader
+from samekey.stores.drivers.statements import AsyncExecute, async_execute_on, async_performing, driver_of
+from samekey.stores.sql.dialect import DEFAULT_TABLE
+from samekey.stores.sql.plans import plan_for
+
+T = TypeVar("T")
+
+
+class AsyncSqlAlchemyTransaction:
+    """One joined transaction on a connection of an async engine."""
+
+    def __init__(self, store: AsyncSqlAlchemyStore) -> None:
+        self._store = store
+        self._dialect = store.dialect
+        self._execute: AsyncExecute | None = None
+        self._driver_connection: Any = None
+        self.async_connection: AsyncConnection | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self.async_connection is not None
+
+    async def perform(self, step: Step[Any]) -> Any:
+        match step:
+            case Open(write):
+                with statement_errors():
+                    await self._open(write)
+            case Commit():
+                with commit_errors():
+                    connection = self._open_connection()
+                    if connection.sync_connection is not None:
+                        disown(connection.sync_connection)
+                    await connection.commit()
+                await self.abandon()
+            case Rollback():
+                await self.abandon()
+            case Find() | Hold():
+                return await self._store.perform(step)
+            case Complete() if self._dialect.single_writer and not in_transaction(self._driver_connection):
+                return None  # a raw COMMIT or ROLLBACK ended it (PostgreSQL asks the row's xmin)
+            case _:
+                with statement_errors():
+                    return await run_async(plan_for(self._dialect, step), async_performing(self._running()))
+
+    async def _open(self, write: bool) -> None:
+        self.async_connection = connection = await self._store.engine.connect()
+        try:
+            await connection.run_sync(own, self)
+            self._driver_connection = driver_of(connection)
+            self._execute = async_execute_on(connection, self._driver_connection)
+            if self._dialect.begin_write is not None:
+                # The driver would begin by itself, late and deferred; an engine that begins in an
+                # event of its own has just done so.
+                if in_transaction(self._driver_connection):
+                    await self._execute("ROLLBACK", {})
+                await self._execute(self._dialect.begin_write if write else "BEGIN", {})
+        except BaseException:
+            await self.abandon(discard=True)
+            raise
+
+    def _running(self) -> AsyncExecute:
+        if self._execute is None:
+            raise StoreError("the joined transaction has ended")
+        return self._execute
+
+    def _open_connection(self) -> AsyncConnection:
+        if self.async_connection is None:
+            raise StoreError("the joined transaction has ended")
+        return self.async_connection
+
+    async def run_sync(self, function: Callable[[Connection], T]) -> T:
+        """Call ``function`` with the joined connection, as ``AsyncConnection.run_sync`` does."""
+        return await self._open_connection().run_sync(function)
+
+    async def abandon(self, *, discard: bool = False) -> None:
+        """Give the connection back rolled back; ``discard`` closes it for good. Never raises."""
+        connection, self.async_connection, self._execute = self.async_connection, None, None
+        self._driver_connection = None
+        if connection is not None:
+            if connection.sync_connection is not None:
+                disown(connection.sync_connection)
+            await give_back(connection, discard=discard)
+
+
+async def give_back(connection: AsyncConnection, *, discard: bool) -> None:
+    """Return a connection to its pool, or close it where that is not possible. Never raises."""
+    try:
+        if discard:
+            await connection.invalidate()
+        await connection.close()
+    except Exception:  # noqa: BLE001 - whatever is wrong with it, it must not be used again
+        await connection.invalidate()
+
+
+class AsyncSqlAlchemyStore:
+    """Records in the database of an async engine, for one event loop."""
+
+    def __init__(self, engine: AsyncEngine, table: str = DEFAULT_TABLE) -> None:
+        self.engine = engine
+        self.dialect = dialect_for(engine.sync_engine, table)
+        self.capabilities = capabilities(self.dialect)
+        self._file = SqliteReader(engine.sync_engine, self.dialect) if self.dialect.single_writer else None
+        self._reader = AsyncReader(engine, self.dialect)
+
+    async def read(self, step: Step[Any]) -> Any:
+        """Perform a Find at the least cost; any other step as ``perform`` does."""
+        if isinstance(step, Find):
+            try:
+                with statement_errors():
+                    return self._file.find(step.id) if self._file else await self._reader.find(step.id)
+            except SamekeyError:
+                pass  # the usual way says what is wrong, if anything still is
+        return await self.perform(step)
+
+    async def perform(self, step: Step[Any]) -> Any:
+        with statement_errors():
+            connection = await self.engine.connect()
+            try:
+                driver_connection = driver_of(connection)
+                execute = async_execute_on(connection, driver_connection)
+                for statement in journal_statements(self.dialect, step):
+                    await execute(statement, {})
+                if not is_read(step):
+                    _ = await connection.begin()
+                    if self.dialect.begin_write is not None and not in_transaction(driver_connection):
+                        await execute(self.dialect.begin_write, {})
+                result = await run_async(plan_for(self.dialect, step), async_performing(execute))
+                if not is_read(step):
+                    await connection.commit()
+                return result
+            finally:
+                await give_back(connection, discard=False)
+
+    def transaction(self) -> AsyncSqlAlchemyTransaction:
+        return AsyncSqlAlchemyTransaction(self)
