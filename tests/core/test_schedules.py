@@ -38,9 +38,7 @@ class Table:
         self._engine = engine
 
     def add(self, transaction: SqlAlchemyTransaction) -> None:
-        transaction.run_sync(
-            lambda connection: connection.exec_driver_sql("INSERT INTO effects DEFAULT VALUES")
-        )
+        transaction.connection.exec_driver_sql("INSERT INTO effects DEFAULT VALUES")
 
     def committed(self, transaction: SqlAlchemyTransaction) -> None:
         """The database did it."""
