@@ -239,11 +239,10 @@ class MemoryStore:
 
     def _complete(self, transaction: MemoryTransaction, completion: Completion) -> datetime | None:
         record = transaction.staged
-        if record is None or (record.id, record.owner, record.fence) != (
-            completion.id,
-            completion.owner,
-            completion.fence,
-        ):
+        ours = (completion.id, completion.owner, completion.fence)
+        if record is None or (record.id, record.owner, record.fence) != ours:
+            return None
+        if record.state is not State.RUNNING:
             return None
         transaction.staged, transaction.purge_at = self._completed(record, completion)
         return transaction.staged.expires_at
@@ -267,6 +266,7 @@ class MemoryStore:
         record = transaction.staged
         if record is not None:
             self._records[record.id] = record
+            self._purge_at.pop(record.id, None)  # of the answer that this one replaced
             if transaction.purge_at is not None:
                 self._purge_at[record.id] = transaction.purge_at
 
@@ -311,7 +311,7 @@ class MemoryTransaction:
         self._store._unlock(self)
         self._open, self.staged, self.purge_at = False, None, None
 
-    def abandon(self, *, discard: bool = False) -> None:
+    def abandon(self, *, discard: bool = False) -> None:  # noqa: ARG002 - there is no connection to close
         with self._store._mutex:
             self._end()
 
