@@ -1,0 +1,78 @@
+"""Fixtures of the process tests, and the lines that tell at the end of the run what was killed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests import servers
+from tests.process.app import Colour, Variant
+from tests.process.server import Launcher
+from tests.process.shop import Shop, open_shop
+from tests.process.trial import Client, sqlite_url
+
+if TYPE_CHECKING:
+    from _pytest.terminal import TerminalReporter
+
+DATABASES = ("sqlite", "postgresql")
+COLOURS: tuple[Colour, ...] = ("sync", "async")
+SUMMARY = "samekey process proof"  # the property that carries a test's line to the end of the run
+
+OpenShop = Callable[[str, Colour, Variant], Shop]
+
+# The tests of one variant share its two servers, so they stay with one worker.
+VARIANTS = [
+    pytest.param((database, colour), id=f"{database}-{colour}", marks=pytest.mark.xdist_group(database))
+    for database in DATABASES
+    for colour in COLOURS
+]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
+    for report in terminalreporter.getreports("passed"):
+        for name, line in report.user_properties:
+            if name == SUMMARY:
+                terminalreporter.write_line(str(line))
+
+
+@pytest.fixture(scope="session")
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
+    started = Launcher(tmp_path_factory.mktemp("launcher") / "log")
+    yield started
+    started.stop()
+    assert started.said() == "", "a server complained"
+
+
+@pytest.fixture(scope="session")
+def opener(
+    launcher: Launcher, tmp_path_factory: pytest.TempPathFactory, postgres_url: str
+) -> Iterator[OpenShop]:
+    """Opens shops on empty databases of their own; they close at the end of the run."""
+    with ExitStack() as stack:
+
+        def open_one(database: str, colour: Colour, variant: Variant = "joined") -> Shop:
+            folder = tmp_path_factory.mktemp("shop")
+            url = sqlite_url(folder) if database == "sqlite" else servers.postgres_schema(postgres_url)
+            shop = open_shop(launcher, folder, url, colour, variant)
+            stack.callback(shop.stop)
+            return shop
+
+        yield open_one
+
+
+@pytest.fixture(scope="session", params=VARIANTS)
+def shop(request: pytest.FixtureRequest, opener: OpenShop) -> Shop:
+    """The shop that all tests of one variant share. A test that kills a server starts it again."""
+    database, colour = request.param
+    return opener(database, colour, "joined")
+
+
+@pytest.fixture(scope="session")
+def client() -> Iterator[Client]:
+    """One client, for any number of threads."""
+    with Client() as made:
+        yield made
