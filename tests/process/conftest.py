@@ -65,10 +65,17 @@ def opener(
 
 
 @pytest.fixture(scope="session", params=VARIANTS)
-def shop(request: pytest.FixtureRequest, opener: OpenShop) -> Shop:
-    """The shop that all tests of one variant share. A test that kills a server starts it again."""
+def shared_shop(request: pytest.FixtureRequest, opener: OpenShop) -> Shop:
     database, colour = request.param
     return opener(database, colour, "joined")
+
+
+@pytest.fixture
+def shop(shared_shop: Shop) -> Iterator[Shop]:
+    """The shop that all tests of one variant share; whatever a test did to it, the next finds it running."""
+    yield shared_shop
+    shared_shop.server.mend()
+    shared_shop.other.mend()
 
 
 @pytest.fixture(scope="session")
