@@ -39,6 +39,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before Hypothesis and xdist look at the options changed here
 def pytest_configure(config: pytest.Config) -> None:
+    worker = getattr(config, "workerinput", {})
+    if config.option.seed is None and "seed" in worker:
+        config.option.seed = worker["seed"]  # one seed for the whole run, the one in its header
     if config.option.seed is None:
         config.option.seed = int.from_bytes(os.urandom(SEED_BITS // 8), "big")
     if getattr(config.option, "hypothesis_seed", None) is None:
@@ -60,6 +63,7 @@ def _postgres(config: pytest.Config) -> servers.PostgresServer:
 @pytest.hookimpl(optionalhook=True)  # xdist's: called in the parent, before each worker starts
 def pytest_configure_node(node: Any) -> None:
     node.workerinput["postgres_url"] = _postgres(node.config).url
+    node.workerinput["seed"] = node.config.option.seed
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -1,10 +1,9 @@
-"""Fixtures of the process tests, and the lines that tell at the end of the run what was killed."""
+"""Fixtures of the process tests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,12 +13,8 @@ from tests.process.server import Launcher
 from tests.process.shop import Shop, open_shop
 from tests.process.trial import Client, sqlite_url
 
-if TYPE_CHECKING:
-    from _pytest.terminal import TerminalReporter
-
 DATABASES = ("sqlite", "postgresql")
 COLOURS: tuple[Colour, ...] = ("sync", "async")
-SUMMARY = "samekey process proof"  # the property that carries a test's line to the end of the run
 
 OpenShop = Callable[[str, Colour, Variant], Shop]
 
@@ -29,14 +24,6 @@ VARIANTS = [
     for database in DATABASES
     for colour in COLOURS
 ]
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
-    for report in terminalreporter.getreports("passed"):
-        for name, line in report.user_properties:
-            if name == SUMMARY:
-                terminalreporter.write_line(str(line))
 
 
 @pytest.fixture(scope="session")

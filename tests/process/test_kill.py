@@ -17,8 +17,9 @@ from threading import Barrier
 
 import pytest
 
+from tests.counted import COUNTED
 from tests.process.app import COMMITTED, HALF_SENT, POINTS, UNSENT, Colour
-from tests.process.conftest import COLOURS, DATABASES, SUMMARY, OpenShop
+from tests.process.conftest import COLOURS, DATABASES, OpenShop
 from tests.process.server import DEATH_SECONDS_MAX
 from tests.process.shop import Shop
 from tests.process.trial import LOST, Client, Purchase, Seen, Wrong, check, check_totals
@@ -176,7 +177,7 @@ def test_random_kills_make_one_order_for_each_key(
         f"kill -9: {rounds} rounds on {database}, seed {seed}: {orders} orders for {len(purchases)} keys, "
         f"{tally.kills.total()} kills, {tally.rivals} rivals, {tally.retries} retries"
     )
-    record_property(SUMMARY, "\n".join([summary, *tally.lines()]))
+    record_property(COUNTED, "\n".join([summary, *tally.lines()]))
 
 
 # Guard the guard: the same kill and the same checker against applications that are wrong ---------------

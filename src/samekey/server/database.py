@@ -22,7 +22,7 @@ from sqlalchemy.orm import Session
 
 from samekey.aengine import AsyncEngine, LoopEngine, ThreadedEngine
 from samekey.core.ops import Find, Open
-from samekey.engine import Engine, Running
+from samekey.engine import BUSY_SECONDS, Engine, Running
 from samekey.errors import ConfigurationError
 from samekey.stores.drivers.sqlalchemy import SqlAlchemyStore
 from samekey.stores.drivers.sqlalchemy_async import AsyncSqlAlchemyStore
@@ -38,6 +38,11 @@ from samekey.stores.drivers.sqlalchemy_session import (
 BEGIN_THREADS_MAX = 40
 END_THREADS_MAX = 40
 SessionFactory = Callable[..., Any]
+
+
+def _own_wait(busy_seconds: float) -> float | None:
+    # The driver's own default is the same: then its connections need not be told.
+    return None if busy_seconds == BUSY_SECONDS else busy_seconds
 
 
 class JoinedSession:
@@ -85,7 +90,7 @@ class SyncDatabase(Database):
     def __init__(
         self, engine: SyncSqlEngine, table: str, sessions: SessionFactory | None, strict: bool, busy: float
     ) -> None:
-        self._store = SqlAlchemyStore(engine, table)
+        self._store = SqlAlchemyStore(engine, table, busy_seconds=_own_wait(busy))
         self._begin = CapacityLimiter(BEGIN_THREADS_MAX)
         self._end = CapacityLimiter(END_THREADS_MAX)
         self.engine = ThreadedEngine(
@@ -122,7 +127,7 @@ class AsyncDatabase(Database):
     def __init__(
         self, engine: AsyncSqlEngine, table: str, sessions: SessionFactory | None, strict: bool, busy: float
     ) -> None:
-        self._store = AsyncSqlAlchemyStore(engine, table)
+        self._store = AsyncSqlAlchemyStore(engine, table, busy_seconds=_own_wait(busy))
         self.engine = AsyncEngine(self._store, busy_seconds=busy)
         # Reading an expired attribute after commit() would need I/O where no await can be.
         self._sessions = sessions or partial(AsyncSession, expire_on_commit=False)

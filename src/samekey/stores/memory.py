@@ -125,7 +125,8 @@ class MemoryStore:
 
     def _purge(self, limit: int) -> int:
         now = self._clock()
-        over = [id for id in self._purge_at if self._over(id, now) and id not in self._locks][:limit]
+        over = [id for id in self._purge_at if self._over(id, now) and id not in self._locks]
+        over = sorted(over, key=lambda id: self._purge_at[id])[:limit]
         for id in over:
             after(self._records.pop(id).state, Verb.PURGE)
             del self._purge_at[id]

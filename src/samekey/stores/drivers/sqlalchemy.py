@@ -80,6 +80,13 @@ def journal_statements(dialect: Dialect, step: Step[Any]) -> tuple[str, ...]:
     return ("PRAGMA journal_mode = WAL",) if wal else ()
 
 
+def busy_statement(dialect: Dialect, busy_seconds: float | None) -> str | None:
+    """What sets the wait for a writer in another process; None leaves it as the engine's connections have it."""
+    if busy_seconds is None or not dialect.single_writer:
+        return None
+    return f"PRAGMA busy_timeout = {round(busy_seconds * 1000)}"
+
+
 def own(connection: Connection, transaction: JoinedTransaction) -> None:
     """Begin SQLAlchemy's side of a transaction that is ours alone to end."""
     # Begun now, so that a session that is used first finds a transaction to put its savepoint in.
@@ -148,6 +155,8 @@ class SqlAlchemyTransaction:
                 # event of its own has just done so.
                 if self._still_open():
                     self._execute("ROLLBACK", {})
+                if self._store.busy_statement is not None:
+                    self._execute(self._store.busy_statement, {})
                 self._execute(self._dialect.begin_write if write else "BEGIN", {})
         except BaseException:
             self.abandon()
@@ -177,15 +186,19 @@ def give_back(connection: Connection, *, discard: bool) -> None:
         connection.close()
     except Exception:  # noqa: BLE001 - whatever is wrong with it, it must not be used again
         # The pool could not reset it: the database rolls back when the connection breaks.
-        connection.invalidate()
+        if not connection.closed:
+            connection.invalidate()
 
 
 class SqlAlchemyStore:
     """Records in the database of a sync engine; safe to use from several threads."""
 
-    def __init__(self, engine: Engine, table: str = DEFAULT_TABLE) -> None:
+    def __init__(
+        self, engine: Engine, table: str = DEFAULT_TABLE, *, busy_seconds: float | None = None
+    ) -> None:
         self.engine = engine
         self.dialect = dialect_for(engine, table)
+        self.busy_statement = busy_statement(self.dialect, busy_seconds)
         self.capabilities = capabilities(self.dialect)
         self._reader = (SqliteReader if self.dialect.single_writer else Reader)(engine, self.dialect)
 

@@ -17,6 +17,7 @@ from samekey.core.ops import Commit, Complete, Find, Hold, Open, Rollback, Step
 from samekey.errors import SamekeyError, StoreError
 from samekey.run import run_async
 from samekey.stores.drivers.sqlalchemy import (
+    busy_statement,
     capabilities,
     dialect_for,
     disown,
@@ -81,6 +82,8 @@ class AsyncSqlAlchemyTransaction:
                 # event of its own has just done so.
                 if in_transaction(self._driver_connection):
                     await self._execute("ROLLBACK", {})
+                if self._store.busy_statement is not None:
+                    await self._execute(self._store.busy_statement, {})
                 await self._execute(self._dialect.begin_write if write else "BEGIN", {})
         except BaseException:
             await self.abandon(discard=True)
@@ -117,15 +120,19 @@ async def give_back(connection: AsyncConnection, *, discard: bool) -> None:
             await connection.invalidate()
         await connection.close()
     except Exception:  # noqa: BLE001 - whatever is wrong with it, it must not be used again
-        await connection.invalidate()
+        if not connection.closed:
+            await connection.invalidate()
 
 
 class AsyncSqlAlchemyStore:
     """Records in the database of an async engine, for one event loop."""
 
-    def __init__(self, engine: AsyncEngine, table: str = DEFAULT_TABLE) -> None:
+    def __init__(
+        self, engine: AsyncEngine, table: str = DEFAULT_TABLE, *, busy_seconds: float | None = None
+    ) -> None:
         self.engine = engine
         self.dialect = dialect_for(engine.sync_engine, table)
+        self.busy_statement = busy_statement(self.dialect, busy_seconds)
         self.capabilities = capabilities(self.dialect)
         self._file = SqliteReader(engine.sync_engine, self.dialect) if self.dialect.single_writer else None
         self._reader = AsyncReader(engine, self.dialect)

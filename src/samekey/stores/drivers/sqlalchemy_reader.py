@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import sqlite3
 import threading
-from typing import Any
 
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine

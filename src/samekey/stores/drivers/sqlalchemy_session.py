@@ -109,7 +109,7 @@ def guard_engine(engine: Engine, *, strict: bool) -> None:
     refuse = strict or engine.dialect.name == "sqlite"
 
     def on_end(connection: Connection) -> None:
-        if OWNED in connection.info:
+        if not connection.invalidated and OWNED in connection.info:
             raise JoinedBroken(
                 "this connection belongs to a joined operation, which commits together with the "
                 "answer; use commit() and rollback() of the session instead"
