@@ -142,6 +142,9 @@ class EngineFacade(Facade):
     def prepare(self) -> None:
         self._done(self.inner.prepare())
 
+    def transaction_of(self, running: Any) -> TransactionFacade:
+        return TransactionFacade(running.transaction, self._wait)
+
 
 class Subject(Facade):
     """A store under contract, with what a test does behind its back."""
@@ -206,9 +209,12 @@ class SqlSubject(Subject):
 
     MOMENTS = ("created_at", "lease_until", "completed_at", "expires_at", "purge_at")
 
-    def __init__(self, name: str, store: Any, wait: Callable[[Any], Any], database: Database) -> None:
+    def __init__(
+        self, name: str, store: Any, wait: Callable[[Any], Any], database: Database, options: dict[str, Any]
+    ) -> None:
         super().__init__(name, store, wait)
         self._database = database
+        self._options = options
         self.sqlalchemy: Any = getattr(store.engine, "sync_engine", store.engine)
 
     def sql(self, statement: str, *parameters: Any) -> list[Any]:
@@ -224,6 +230,12 @@ class SqlSubject(Subject):
         shifts = ", ".join(f"{column} = {column} - {shift}" for column in self.MOMENTS)
         self.sql(f"UPDATE {TABLE} SET {shifts}")
 
+    @contextmanager
+    def sibling(self, **options: Any) -> Iterator[SqlSubject]:
+        """Another store on the same records, with connections (and a loop) of its own."""
+        with _waiting(self.name) as wait:
+            yield from _sql(self.name, self._database, wait, self._options | options)
+
     def leftovers(self) -> int:
         left = int(self.sqlalchemy.pool.checkedout())
         if "isolation" in self.can:
@@ -235,27 +247,41 @@ class SqlSubject(Subject):
         return left
 
 
+def memory_subject(make: Callable[[Clock], Any] = MemoryStore, name: str = "memory") -> Subject:
+    """A sync store without a database: the reference model, or one that a test has made to be wrong."""
+    clock = Clock()
+    return MemorySubject(name, make(clock), _not_awaited, clock)
+
+
 @contextmanager
 def make_subject(name: str, *, sqlite_path: Path, postgres_url: str, **options: Any) -> Iterator[Subject]:
     """A fresh, empty store called ``name``; ``options`` go to its SQLAlchemy engine."""
     kind, _, _ = name.partition("-")
-    loop = Loop() if name in ASYNC else None
-    wait = loop.wait if loop else _not_awaited
-    try:
-        if kind == "memory":
+    with _waiting(name) as wait:
+        if name == "memory":
+            yield memory_subject()
+        elif kind == "memory":
             clock = Clock()
-            store = AsyncMemoryStore(clock) if loop else MemoryStore(clock)
-            yield MemorySubject(name, store, wait, clock)
+            yield MemorySubject(name, AsyncMemoryStore(clock), wait, clock)
         elif kind == "sqlite":
             yield from _sqlite(name, sqlite_path, wait, options)
         else:
             yield from _postgres(name, servers.postgres_schema(postgres_url), wait, options)
-    finally:
-        if loop:
-            loop.close()
 
 
 ASYNC = {"memory-async", "sqlite-aiosqlite", "postgresql-psycopg-async", "postgresql-asyncpg"}
+
+
+@contextmanager
+def _waiting(name: str) -> Iterator[Callable[[Any], Any]]:
+    if name not in ASYNC:
+        yield _not_awaited
+        return
+    loop = Loop()
+    try:
+        yield loop.wait
+    finally:
+        loop.close()
 
 
 def _not_awaited(result: Any) -> Any:
@@ -289,12 +315,12 @@ def _postgres(
 
 def _sql(
     name: str, database: Database, wait: Callable[[Any], Any], options: dict[str, Any]
-) -> Iterator[Subject]:
+) -> Iterator[SqlSubject]:
     is_async = name in ASYNC
     make_engine: Any = create_async_engine if is_async else create_engine
     engine = make_engine(database.url, **options)
     store: Any = AsyncSqlAlchemyStore(engine) if is_async else SqlAlchemyStore(engine)
-    subject = SqlSubject(name, store, wait, database)
+    subject = SqlSubject(name, store, wait, database, options)
     try:
         subject.perform(CreateSchema())
         yield subject
