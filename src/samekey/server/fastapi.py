@@ -17,6 +17,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from fastapi import Depends, FastAPI, Header, Request
@@ -99,18 +100,24 @@ class SameKey(RouteClaim):
         documentation: str | None = None,
         **options: Any,
     ) -> None:
-        self._caller = _caller_dependency(caller)
-        super().__init__(self, self._caller, Policy(**options))
-        database = database_for(
-            engine, table=table, sessions=sessions, strict=strict, busy_seconds=busy_seconds
+        self.caller = _caller_dependency(caller)
+        super().__init__(self, self.caller, Policy(**options))
+        # Kept as a recipe, so that a test can move to another engine with the same settings.
+        self.database_on = partial(
+            database_for, table=table, sessions=sessions, strict=strict, busy_seconds=busy_seconds
         )
-        self.site = Site(database, namespace, secret, documentation)
+        self.site = Site(self.database_on(engine), namespace, secret, documentation)
         self.session = self._session_dependency()
+        self._started = False
+
+    def move_to(self, site: Site) -> None:
+        """Serve from ``site`` from now on; its start-up checks run at the next request."""
+        self.site = site
         self._started = False
 
     def route(self, **options: Any) -> RouteClaim:
         """The dependency for a route with options of its own: ``Depends(samekey.route(required=True))``."""
-        return RouteClaim(self, self._caller, replace(self.policy, **options))
+        return RouteClaim(self, self.caller, replace(self.policy, **options))
 
     def _session_dependency(self) -> Callable[..., Any]:
         async def session(request: Request, operation: Operation = Depends(self)) -> Any:

@@ -37,17 +37,15 @@ def open_store(url: str, *, table: str = DEFAULT_TABLE, must_exist: bool = True)
             f"this one starts with {urlsplit(url).scheme or 'nothing'!r}"
         )
     scheme, extra = _SCHEMES[scheme]
+    path = Path(rest.removeprefix("/").partition("?")[0])
+    if scheme == "sqlite" and must_exist and not path.exists():
+        raise ConfigurationError(f"there is no SQLite file {path}; is the path right?")
     try:
-        from sqlalchemy import create_engine  # noqa: PLC0415 - an extra, wanted only here
+        # Only here, because it needs an extra.
+        from samekey.stores.drivers.sqlalchemy import open_sqlalchemy_store  # noqa: PLC0415
 
-        from samekey.stores.drivers.sqlalchemy import SqlAlchemyStore  # noqa: PLC0415 - the same
-
-        engine = create_engine(f"{scheme}://{rest}")
+        return open_sqlalchemy_store(f"{scheme}://{rest}", table)
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f'{scheme} needs {error.name}; install it with: pip install "samekey[{extra}]"'
         ) from error
-    database = engine.url.database
-    if scheme == "sqlite" and must_exist and database and not Path(database).exists():
-        raise ConfigurationError(f"there is no SQLite file {database}; is the path right?")
-    return SqlAlchemyStore(engine, table)

@@ -1,1 +1,7 @@
-"""What proves samekey, and what its users may prove their own code with. Nothing else imports it."""
+"""Tools for proving things: the explorer of schedules, and ``override`` for an application's own tests."""
+
+from __future__ import annotations
+
+from samekey.testing.override import override
+
+__all__ = ["override"]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.engine import make_url
 
 from samekey.core.ops import Commit, Complete, CreateSchema, Find, Hold, Open, Rollback, Search, Step
@@ -31,6 +31,11 @@ T = TypeVar("T")
 
 _DIALECTS: dict[str, Callable[[str], Dialect]] = {"postgresql": postgres.dialect, "sqlite": sqlite.dialect}
 OWNED = "samekey"  # in Connection.info: this transaction may be ended by samekey only
+
+
+def open_sqlalchemy_store(url: str, table: str) -> SqlAlchemyStore:
+    """A store on an engine of its own; ModuleNotFoundError where the driver is missing."""
+    return SqlAlchemyStore(create_engine(url), table)
 
 
 class JoinedTransaction(Protocol):
@@ -81,7 +86,7 @@ def journal_statements(dialect: Dialect, step: Step[Any]) -> tuple[str, ...]:
 
 
 def busy_statement(dialect: Dialect, busy_seconds: float | None) -> str | None:
-    """What sets the wait for a writer in another process; None leaves it as the engine's connections have it."""
+    """What sets the wait for a writer in another process; None leaves it as the engine has it."""
     if busy_seconds is None or not dialect.single_writer:
         return None
     return f"PRAGMA busy_timeout = {round(busy_seconds * 1000)}"
