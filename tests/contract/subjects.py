@@ -11,6 +11,7 @@ import asyncio
 import inspect
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -51,6 +52,7 @@ DECLARED = {"transactional", "server_clock", "single_writer", "makes_tables"}
 
 RIVALS_MAX = 20  # connections that one test may hold at the same time
 WAIT_SECONDS_MAX = 30  # a test that waits longer hangs
+POLL_SECONDS = 0.002
 BUSY_SECONDS = 10.0
 
 TABLE = "idempotency_keys"
@@ -118,8 +120,17 @@ class Facade:
 class TransactionFacade(Facade):
     """A transaction of either colour."""
 
-    def abandon(self, *, discard: bool = False) -> None:
-        self._done(self.inner.abandon(discard=discard))
+    def abandon(self) -> None:
+        self._done(self.inner.abandon())
+
+    def die(self, store: Subject) -> None:
+        """Break the connection, and wait until the server has noticed: it learns that on its own time."""
+        before = store.leftovers()
+        self._done(self.inner.abandon(discard=True))
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while store.leftovers() >= before > 0:
+            assert time.monotonic() < deadline, "the server still holds what the dead one had"
+            time.sleep(POLL_SECONDS)
 
     def execute(self, statement: str) -> None:
         """Run an application's own statement on the joined connection."""
@@ -177,7 +188,7 @@ class Subject(Facade):
         """What operations left behind that should have ended: locks, and connections not given back."""
         raise NotImplementedError
 
-    def sql(self, statement: str, *parameters: Any) -> list[Any]:
+    def sql(self, statement: str) -> list[Any]:
         """Run a statement on a connection of the test's own. Needs ``table``."""
         raise NotImplementedError
 
@@ -217,10 +228,10 @@ class SqlSubject(Subject):
         self._options = options
         self.sqlalchemy: Any = getattr(store.engine, "sync_engine", store.engine)
 
-    def sql(self, statement: str, *parameters: Any) -> list[Any]:
+    def sql(self, statement: str) -> list[Any]:
         connection = self._database.connect()
         try:
-            cursor = connection.execute(statement, parameters)
+            cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
         finally:
             connection.close()
@@ -235,6 +246,11 @@ class SqlSubject(Subject):
         """Another store on the same records, with connections (and a loop) of its own."""
         with _waiting(self.name) as wait:
             yield from _sql(self.name, self._database, wait, self._options | options)
+
+    def under_name(self, table: str) -> SqlSubject:
+        """The store of another table in the same database, on the same connections."""
+        store = type(self.inner)(self.inner.engine, table)
+        return SqlSubject(self.name, store, self._wait, self._database, self._options)
 
     def leftovers(self) -> int:
         left = int(self.sqlalchemy.pool.checkedout())

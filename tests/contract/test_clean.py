@@ -69,7 +69,7 @@ def abandoned(store: Subject) -> None:
 
 def died(store: Subject) -> None:
     transaction, _ = claimed(store, a_claim())
-    transaction.abandon(discard=True)
+    transaction.die(store)
 
 
 @pytest.mark.parametrize(

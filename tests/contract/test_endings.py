@@ -13,13 +13,13 @@ from samekey.errors import StoreError
 from tests.contract.moves import a_claim, claimed, complete, completion_of, found, operate, outcome
 from tests.contract.subjects import Subject, TransactionFacade, needs
 
-Ending = Callable[[TransactionFacade], object]
+Ending = Callable[[TransactionFacade, Subject], object]
 without_commit = pytest.mark.parametrize(
     "end",
     [
-        pytest.param(lambda transaction: transaction.perform(Rollback()), id="rollback"),
-        pytest.param(lambda transaction: transaction.abandon(), id="abandon"),
-        pytest.param(lambda transaction: transaction.abandon(discard=True), id="death"),
+        pytest.param(lambda transaction, _: transaction.perform(Rollback()), id="rollback"),
+        pytest.param(lambda transaction, _: transaction.abandon(), id="abandon"),
+        pytest.param(lambda transaction, store: transaction.die(store), id="death"),
     ],
 )
 
@@ -28,7 +28,7 @@ without_commit = pytest.mark.parametrize(
 def test_nothing_remains_of_a_claim(store: Subject, end: Ending) -> None:
     claim = a_claim()
     transaction, _ = claimed(store, claim)
-    end(transaction)
+    end(transaction, store)
     assert store.leftovers() == 0
     assert store.perform(Find(claim.id)) is None
     assert isinstance(outcome(store, a_claim()), Granted)
@@ -39,7 +39,7 @@ def test_nothing_remains_of_an_answer(store: Subject, end: Ending) -> None:
     claim = a_claim()
     transaction, fence = claimed(store, claim)
     assert complete(transaction, completion_of(claim, fence)) is not None
-    end(transaction)
+    end(transaction, store)
     assert store.perform(Find(claim.id)) is None
     operate(store, a_claim())
 
@@ -50,7 +50,7 @@ def test_nothing_remains_of_the_business_change(store: Subject, end: Ending) -> 
     store.sql("CREATE TABLE orders (id integer)")
     transaction, _ = claimed(store, a_claim())
     transaction.execute("INSERT INTO orders VALUES (1)")
-    end(transaction)
+    end(transaction, store)
     assert [tuple(row) for row in store.sql("SELECT count(*) FROM orders")] == [(0,)]
 
 
@@ -86,7 +86,7 @@ def test_abandoning_twice_or_too_late_is_harmless(store: Subject) -> None:
     transaction, fence = claimed(store, claim)
     transaction.run(plans.finish(completion_of(claim, fence)))
     transaction.abandon()
-    transaction.abandon(discard=True)
+    transaction.die(store)
     never_opened = store.transaction()
     never_opened.abandon()
     assert found(store, claim).owner == claim.owner

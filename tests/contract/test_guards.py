@@ -34,7 +34,7 @@ from tests.contract.subjects import Subject, TransactionFacade, make_subject, me
 Test = Callable[[Subject], None]
 
 
-def rolled_back(transaction: TransactionFacade) -> None:
+def rolled_back(transaction: TransactionFacade, _: Subject) -> None:
     transaction.perform(Rollback())
 
 

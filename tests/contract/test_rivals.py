@@ -79,7 +79,7 @@ def test_after_a_rollback_a_rival_is_granted(store: Subject) -> None:
 
 def test_after_the_winners_death_a_rival_is_granted(store: Subject) -> None:
     transaction, _ = claimed(store, a_claim())
-    transaction.abandon(discard=True)
+    transaction.die(store)
     assert isinstance(outcome(store, a_claim()), Granted)
 
 
@@ -87,7 +87,7 @@ def test_a_claim_whose_reply_was_lost_is_granted_again_bl_20(store: Subject) -> 
     """BL-20: in joined mode a claim without a reply is a broken connection, and nothing remains of it."""
     claim = a_claim()
     transaction, _ = claimed(store, claim)
-    transaction.abandon(discard=True)
+    transaction.die(store)
     again, _ = claimed(store, claim)
     again.abandon()
 

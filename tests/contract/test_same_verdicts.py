@@ -122,7 +122,7 @@ class Side:
         return self._end(move, lambda transaction: transaction.perform(Rollback()))
 
     def _abandon(self, move: Move, _: Claim) -> object:
-        return self._end(move, lambda transaction: transaction.abandon(discard=move.limit == 1))
+        return self._end(move, lambda transaction: transaction.abandon())
 
     def _find(self, _: Move, claim: Claim) -> object:
         return summary(self.store.perform(Find(claim.id)))

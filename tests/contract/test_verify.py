@@ -29,7 +29,7 @@ def test_what_was_committed_is_found(store: Subject) -> None:
 def test_what_was_not_committed_is_surely_not_there(store: Subject) -> None:
     claim = a_claim()
     transaction, _ = claimed(store, claim)
-    transaction.abandon(discard=True)
+    transaction.die(store)
     assert verdict(store, claim) is Verdict.NOTHING_REMAINS
 
 

@@ -77,20 +77,23 @@ class AsyncGate:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append(turn)
         try:
-            await asyncio.wait_for(asyncio.shield(turn), seconds)
-        except BaseException as error:
-            if turn.done() and not turn.cancelled() and not isinstance(error, TimeoutError):
+            # Not wait_for, which before Python 3.12 swallows a cancellation that comes with the turn.
+            await asyncio.wait([turn], timeout=seconds)
+        except BaseException:
+            if turn.done():
                 self.leave(id)  # cancelled with the turn in hand: pass it on
-                raise
-            if turn.done() and not turn.cancelled():
-                return True
-            self._queue.remove(turn)
-            if id is not None:
-                self._ids.discard(id)
-            if isinstance(error, TimeoutError):
-                raise StoreBusy(_BUSY) from None
+            else:
+                self._give_up(turn, id)
             raise
-        return True
+        if turn.done():
+            return True
+        self._give_up(turn, id)
+        raise StoreBusy(_BUSY)
+
+    def _give_up(self, turn: asyncio.Future[None], id: bytes | None) -> None:
+        self._queue.remove(turn)
+        if id is not None:
+            self._ids.discard(id)
 
     def leave(self, id: bytes | None) -> None:
         if id is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from samekey.errors import ConfigurationError
 from samekey.stores.protocols import HELD_DAYS
 from samekey.stores.sql.dialect import COLUMNS, DEFAULT_TABLE, Dialect, check_table
 from samekey.stores.sql.schema import statements
@@ -17,6 +18,11 @@ _DAY = 86_400_000_000
 def dialect(table: str = DEFAULT_TABLE) -> Dialect:
     """The SQLite (3.35 or later) statements for ``table``."""
     check_table(table)
+    if "." in table:
+        raise ConfigurationError(
+            "SQLite's schemas are files of their own, and a commit over two files is not one: "
+            "give a table name without a schema"
+        )
     columns = ", ".join(COLUMNS)
     replaced = """state = 'running', owner = excluded.owner, fence = max(t.fence + 1, excluded.fence),
                 fingerprint = excluded.fingerprint, fingerprint_version = excluded.fingerprint_version,
