@@ -148,7 +148,8 @@ class SqlAlchemyTransaction:
                 return None  # a raw COMMIT or ROLLBACK ended it (PostgreSQL asks the row's xmin)
             case _:
                 with statement_errors():
-                    return run(plan_for(self._dialect, step), performing(self._running()))
+                    perform = performing(self._running())
+                    return run(plan_for(self._dialect, step), perform)
 
     def _open(self, write: bool) -> None:
         self._connection = connection = self._store.engine.connect()

@@ -69,7 +69,8 @@ class AsyncSqlAlchemyTransaction:
                 return None  # a raw COMMIT or ROLLBACK ended it (PostgreSQL asks the row's xmin)
             case _:
                 with statement_errors():
-                    return await run_async(plan_for(self._dialect, step), async_performing(self._running()))
+                    perform = async_performing(self._running())
+                    return await run_async(plan_for(self._dialect, step), perform)
 
     async def _open(self, write: bool) -> None:
         self.async_connection = connection = await self._store.engine.connect()

@@ -139,11 +139,18 @@ class AsyncReader:
         connection, self._connection, self._execute = self._connection, None, None
         if connection is not None:
             with contextlib.suppress(Exception):
-                await connection.close()
+                await connection.run_sync(_close_detached)
 
     def _close_in_greenlet(self, _: Engine) -> None:
         # AsyncEngine.dispose() calls this where SQLAlchemy can await, so the sync call is the right one.
         connection, self._connection, self._execute = self._connection, None, None
         if connection is not None and connection.sync_connection is not None:
             with contextlib.suppress(Exception):
-                connection.sync_connection.close()
+                _close_detached(connection.sync_connection)
+
+
+def _close_detached(connection: Connection) -> None:
+    # Connection.close() leaves a detached connection open where an async driver cannot be terminated (psycopg).
+    driver_connection = connection.connection.dbapi_connection
+    if driver_connection is not None:
+        driver_connection.close()
