@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import datetime
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from samekey.core import plans
 from samekey.core.decide import JOINED_RETRY_AFTER_SECONDS, Decision, InProgress, Proceed
@@ -35,8 +35,24 @@ from samekey.run import run_async
 from samekey.stores.gate import AsyncGate
 from samekey.stores.protocols import AsyncStore, Capabilities
 
-P = ParamSpec("P")
+InThread = Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]
 T = TypeVar("T")
+
+
+async def shielded(work: Coroutine[Any, Any, T]) -> tuple[T, asyncio.CancelledError | None]:
+    """Run ``work`` to its end, whatever cancels us meanwhile: its result, and the cancellation to raise.
+
+    A caller settles what the result asks for and then raises the cancellation.
+    """
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while True:
+        try:
+            return await asyncio.shield(task), cancelled
+        except asyncio.CancelledError as error:
+            if task.cancelled():
+                raise
+            cancelled = error  # a result that is already there is fetched by the next round
 
 
 class LoopEngine(ABC):
@@ -214,8 +230,8 @@ class ThreadedEngine(LoopEngine):
     def __init__(
         self,
         engine: Engine,
-        begin_thread: Callable[[Callable[[], Any]], Any],
-        end_thread: Callable[[Callable[[], Any]], Any],
+        begin_thread: InThread,
+        end_thread: InThread,
     ) -> None:
         super().__init__(engine.store.capabilities, engine.busy_seconds)
         self._engine = engine
@@ -233,14 +249,23 @@ class ThreadedEngine(LoopEngine):
         return decision
 
     async def claim_now(self, claim: Claim) -> Decision | Running[Any]:
-        outcome: Decision | Running[Any] = await self._begin_thread(partial(self._engine.claim_now, claim))
+        outcome: Decision | Running[Any] = await self._begin(partial(self._engine.claim_now, claim))
         if isinstance(outcome, Running):
             outcome.gated = self._gate is not None
         return outcome
 
     async def open_now(self, *, write: bool) -> Running[Any]:
-        running: Running[Any] = await self._begin_thread(partial(self._engine.open_now, write=write))
+        running: Running[Any] = await self._begin(partial(self._engine.open_now, write=write))
         return running
+
+    async def _begin(self, function: Callable[[], Any]) -> Any:
+        """Begin something in a thread; if we are cancelled meanwhile, what it began is given back."""
+        outcome, cancelled = await shielded(self._begin_thread(function))
+        if cancelled is None:
+            return outcome
+        if isinstance(outcome, Running):
+            await self.abandon_now(outcome, discard=True)
+        raise cancelled
 
     async def finish_now(self, running: Running[Any], completion: Completion | None) -> datetime | None:
         expires_at: datetime | None = await self._end_thread(

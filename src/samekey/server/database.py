@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine as AsyncSqlEngine
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
-from samekey.aengine import AsyncEngine, LoopEngine, ThreadedEngine
+from samekey.aengine import AsyncEngine, LoopEngine, ThreadedEngine, shielded
 from samekey.core.ops import Find, Open
 from samekey.engine import BUSY_SECONDS, Engine, Running
 from samekey.errors import ConfigurationError
@@ -31,6 +31,7 @@ from samekey.stores.drivers.sqlalchemy_session import (
     PROBE_FAILED,
     SessionCommit,
     guard_engine,
+    poison,
     probe,
     settle,
 )
@@ -53,8 +54,17 @@ class JoinedSession:
         self.sync = sync
         self._commit = SessionCommit(sync)
 
+    @property
+    def idle(self) -> bool:
+        """Whether ending it needs no database: nothing is flushed and not committed, nothing pending."""
+        sync = self.sync
+        return not (sync.in_transaction() or sync.new or sync.dirty or sync.deleted)
+
     def settle(self, keep: bool) -> None:
-        settle(self.sync, keep=keep)
+        if self.idle:
+            poison(self.sync)
+        else:
+            settle(self.sync, keep=keep)
 
     def committed(self) -> None:
         self._commit.release()
@@ -106,7 +116,10 @@ class SyncDatabase(Database):
         return JoinedSession(session, session)
 
     async def call(self, running: Running[Any], function: Callable[[], None]) -> None:
-        await anyio.to_thread.run_sync(function, limiter=self._end)
+        # The thread goes on whatever becomes of us, so nobody else may touch the session meanwhile.
+        _, cancelled = await shielded(anyio.to_thread.run_sync(function, limiter=self._end))
+        if cancelled is not None:
+            raise cancelled
 
     async def _probe(self) -> bytes:
         return await anyio.to_thread.run_sync(self._probe_now, limiter=self._begin)

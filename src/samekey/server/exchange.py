@@ -18,12 +18,14 @@ import asyncio
 import inspect
 import logging
 import os
+import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Literal, assert_never
 
+from samekey.aengine import shielded
 from samekey.core.decide import (
     AnswerExpired,
     AnswerNotKept,
@@ -58,7 +60,6 @@ from samekey.http.recorder import Complete, Overflow, Recorder
 from samekey.server.body import BodyTee
 from samekey.server.database import Database, JoinedSession
 from samekey.server.operation import Operation, enter
-from samekey.server.shield import shielded
 from samekey.stores.drivers.sqlalchemy import joined_now
 
 Scope = MutableMapping[str, Any]
@@ -124,6 +125,7 @@ class Exchange:
         self._session: JoinedSession | None = None
         self._refusal: Problem | Replay | Exception | None = None
         self._refused = False
+        self._handled_outside = sys.exception()
         self._raised: Literal["no", "before the handler", "in the handler"] = "no"
         self.operation: Operation | None = None
 
@@ -197,18 +199,15 @@ class Exchange:
             raise self._refuse(problems.caller_missing())
         claim = await self._make_claim(key, caller)
         try:
-            outcome, cancelled = await shielded(self._site.database.engine.begin(claim, self._policy))
+            outcome = await self._site.database.engine.begin(claim, self._policy)
         except StoreUnavailable as error:
             return self._without_store(error)
         except CorruptRecord as error:
             _log.error("record %s cannot be read: %s", claim.id.hex(), error)
             raise self._refuse(problems.outcome_unknown()) from error
-        if isinstance(outcome, Running):
-            self._running = outcome
-        if cancelled is not None:
-            raise cancelled
         if not isinstance(outcome, Running):
             raise self._refuse(_refusal(outcome, self._policy))
+        self._running = outcome
         joined_now.set(outcome.transaction)
         return Operation(claim, outcome.fence)
 
@@ -259,19 +258,12 @@ class Exchange:
     async def _begin_without_key(self) -> None:
         write = self._scope["method"] not in SAFE_METHODS
         try:
-            running, cancelled = await shielded(self._site.database.engine.begin_without_key(write=write))
+            running = await self._site.database.engine.begin_without_key(write=write)
         except StoreUnavailable as error:
             busy = isinstance(error, StoreBusy)
             raise self._refuse(problems.store_busy() if busy else problems.store_unavailable()) from error
         self._running = running
-        if cancelled is not None:
-            raise cancelled
         joined_now.set(running.transaction)
-
-    def note_failure(self, error: BaseException) -> None:
-        """Remember whether the handler had begun when ``error`` was raised."""
-        began = _was_inside(error, self._scope.get("endpoint"))
-        self._raised = "in the handler" if began else "before the handler"
 
     # The answer ---------------------------------------------------------------------------
 
@@ -293,7 +285,19 @@ class Exchange:
             else:
                 await self._send(message)  # early hints and the like come before the start
 
+    def _look_for_exception(self) -> None:
+        """Remember whether this answer was made of an exception, and where that came from.
+
+        Frameworks answer for an exception while they handle it, so it is the one being handled
+        right here. (One that was handled around the whole request is none of this request's.)
+        """
+        error = sys.exception()
+        if error is not None and error is not self._handled_outside:
+            inside = _was_inside(error, self._scope.get("endpoint"))
+            self._raised = "in the handler" if inside else "before the handler"
+
     async def _on_start(self, message: Message) -> None:
+        self._look_for_exception()
         if self._ending(message["status"]) == "roll back":
             await self._abandon()
             self._phase = _Phase.PASSING
@@ -360,15 +364,14 @@ class Exchange:
     async def _settle_session(self, keep: bool) -> None:
         session, running = self._session, self._running
         if session is None or running is None:
-            return
-        call = self._site.database.call(running, lambda: session.settle(keep))
+            return None
+        if session.idle:
+            return session.settle(keep)
         try:
-            _, cancelled = await shielded(call)
+            await self._site.database.call(running, lambda: session.settle(keep))
         except Exception as error:
             # A flush that the database refuses is the handler's own failure, found late.
             raise await self._refuse_late(error) from error
-        if cancelled is not None:
-            raise cancelled
 
     async def _settle(self, answer: Answer | None) -> None:
         """Write the answer and commit, then send the start; the held body is the caller's to send."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -43,7 +43,7 @@ _log = logging.getLogger("samekey")
 
 
 class RouteClaim:
-    """The dependency that claims, with one route's policy. Yields the ``Operation``."""
+    """The dependency that claims, with one route's policy, and gives the ``Operation``."""
 
     def __init__(self, owner: SameKey, caller: Callable[..., Any], policy: Policy) -> None:
         self.owner = owner
@@ -57,14 +57,8 @@ class RouteClaim:
             ]
         )
 
-    async def __call__(self, request: Request, caller: Any) -> AsyncIterator[Operation]:
-        exchange = exchange_of(request)
-        operation = await exchange.begin(None if caller is None else str(caller))
-        try:
-            yield operation
-        except BaseException as error:
-            exchange.note_failure(error)
-            raise
+    async def __call__(self, request: Request, caller: Any) -> Operation:
+        return await exchange_of(request).begin(None if caller is None else str(caller))
 
 
 class SameKey(RouteClaim):

@@ -19,6 +19,7 @@ from samekey.core.ops import Commit, Complete, CreateSchema, Find, Hold, Open, R
 from samekey.core.ops import ReadSchemaVersion as ReadVersion
 from samekey.errors import ConfigurationError, SamekeyError, StoreError
 from samekey.run import run
+from samekey.stores.drivers.savepoints import with_plain_savepoints
 from samekey.stores.drivers.sqlalchemy_errors import commit_errors, statement_errors
 from samekey.stores.drivers.sqlalchemy_reader import Reader, SqliteReader
 from samekey.stores.drivers.statements import Execute, execute_on, performing
@@ -152,7 +153,7 @@ class SqlAlchemyTransaction:
                     return run(plan_for(self._dialect, step), perform)
 
     def _open(self, write: bool) -> None:
-        self._connection = connection = self._store.engine.connect()
+        self._connection = connection = self._store.joined_engine.connect()
         try:
             own(connection, self)
             self._execute = execute_on(connection)
@@ -203,6 +204,7 @@ class SqlAlchemyStore:
         self, engine: Engine, table: str = DEFAULT_TABLE, *, busy_seconds: float | None = None
     ) -> None:
         self.engine = engine
+        self.joined_engine = with_plain_savepoints(engine)
         self.dialect = dialect_for(engine, table)
         self.busy_statement = busy_statement(self.dialect, busy_seconds)
         self.capabilities = capabilities(self.dialect)

@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from samekey.core.ops import Commit, Complete, Find, Hold, Open, Rollback, Step
 from samekey.errors import SamekeyError, StoreError
 from samekey.run import run_async
+from samekey.stores.drivers.savepoints import with_plain_savepoints
 from samekey.stores.drivers.sqlalchemy import (
     busy_statement,
     capabilities,
@@ -73,9 +74,13 @@ class AsyncSqlAlchemyTransaction:
                     return await run_async(plan_for(self._dialect, step), perform)
 
     async def _open(self, write: bool) -> None:
-        self.async_connection = connection = await self._store.engine.connect()
+        self.async_connection = connection = await self._store.joined_engine.connect()
         try:
-            await connection.run_sync(own, self)
+            sync_connection = connection.sync_connection
+            if sync_connection is None or sync_connection.dispatch.begin:
+                await connection.run_sync(own, self)  # the engine's own "begin" events may do I/O
+            else:
+                own(sync_connection, self)
             self._driver_connection = driver_of(connection)
             self._execute = async_execute_on(connection, self._driver_connection)
             if self._dialect.begin_write is not None:
@@ -132,6 +137,7 @@ class AsyncSqlAlchemyStore:
         self, engine: AsyncEngine, table: str = DEFAULT_TABLE, *, busy_seconds: float | None = None
     ) -> None:
         self.engine = engine
+        self.joined_engine = AsyncEngine(with_plain_savepoints(engine.sync_engine))
         self.dialect = dialect_for(engine.sync_engine, table)
         self.busy_statement = busy_statement(self.dialect, busy_seconds)
         self.capabilities = capabilities(self.dialect)
