@@ -26,6 +26,7 @@ from samekey.engine import (
     VERIFY_TRIES_MAX,
     WAIT_PAUSE_SECONDS,
     Engine,
+    RecentIds,
     Running,
     check_version,
     judge,
@@ -62,6 +63,7 @@ class LoopEngine(ABC):
         self.capabilities = capabilities
         self.busy_seconds = busy_seconds
         self._gate = AsyncGate() if capabilities.single_writer else None
+        self._recent = RecentIds()
 
     async def begin(self, claim: Claim, policy: Policy) -> Decision | Running[Any]:
         """As ``Engine.begin``."""
@@ -74,11 +76,14 @@ class LoopEngine(ABC):
             await asyncio.sleep(WAIT_PAUSE_SECONDS)
 
     async def _begin_once(self, claim: Claim) -> Decision | Running[Any]:
+        if self._gate is None:
+            decision = await self.look(claim) if claim.id in self._recent else None
+            self._recent.add(claim.id)
+            return decision or await self.claim_now(claim)
+        # Where there is one writer, a replay must not queue for it.
         decision = await self.look(claim)
         if decision is not None:
             return decision
-        if self._gate is None:
-            return await self.claim_now(claim)
         if not await self._gate.enter(claim.id, self.busy_seconds):
             return InProgress(JOINED_RETRY_AFTER_SECONDS)
         outcome = None

@@ -89,6 +89,26 @@ def check_version(version: int | None) -> None:
         )
 
 
+class RecentIds:
+    """Ids whose records were met lately: a hint where a look before the claim is worth its round trip.
+
+    Most keyed requests are the first of their key and would look in vain; most repeats come to a
+    process that has met the key. A wrong hint costs a statement, never an answer.
+    """
+
+    def __init__(self, ids_max: int = 10_000) -> None:
+        self._ids_max = ids_max
+        self._ids: dict[bytes, None] = {}
+
+    def add(self, id: bytes) -> None:
+        if len(self._ids) >= self._ids_max:
+            self._ids.clear()
+        self._ids[id] = None
+
+    def __contains__(self, id: bytes) -> bool:
+        return id in self._ids
+
+
 BROKEN = "the application ended the joined transaction itself (a raw COMMIT or ROLLBACK); the record is held"
 
 
@@ -102,6 +122,7 @@ class Engine:
         self.store = store
         self.busy_seconds = busy_seconds
         self._gate = Gate() if store.capabilities.single_writer else None
+        self._recent = RecentIds()
 
     def prepare(self) -> None:
         """Make the table where nobody else would, else check it. SchemaError says what to do."""
@@ -123,11 +144,14 @@ class Engine:
             time.sleep(WAIT_PAUSE_SECONDS)
 
     def _begin_once(self, claim: Claim) -> Decision | Running[Transaction]:
+        if self._gate is None:
+            decision = self.look(claim) if claim.id in self._recent else None
+            self._recent.add(claim.id)
+            return decision or self.claim_now(claim)
+        # Where there is one writer, a replay must not queue for it.
         decision = self.look(claim)
         if decision is not None:
             return decision
-        if self._gate is None:
-            return self.claim_now(claim)
         if not self._gate.enter(claim.id, self.busy_seconds):
             return InProgress(JOINED_RETRY_AFTER_SECONDS)
         outcome = None

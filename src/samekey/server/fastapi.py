@@ -61,6 +61,17 @@ class RouteClaim:
         return await exchange_of(request).begin(None if caller is None else str(caller))
 
 
+class RouteSession(RouteClaim):
+    """The dependency that gives the joined session; it claims first, whoever else asks for the claim.
+
+    Whatever the application commits in it is committed together with the answer.
+    """
+
+    async def __call__(self, request: Request, caller: Any) -> Any:
+        await super().__call__(request, caller)
+        return await exchange_of(request).session()
+
+
 class SameKey(RouteClaim):
     """Protects FastAPI routes with the application's own database (joined mode).
 
@@ -101,7 +112,7 @@ class SameKey(RouteClaim):
             database_for, table=table, sessions=sessions, strict=strict, busy_seconds=busy_seconds
         )
         self.site = Site(self.database_on(engine), namespace, secret, documentation)
-        self.session = self._session_dependency()
+        self.session = RouteSession(self, self.caller, self.policy)
         self._started = False
 
     def move_to(self, site: Site) -> None:
@@ -112,13 +123,6 @@ class SameKey(RouteClaim):
     def route(self, **options: Any) -> RouteClaim:
         """The dependency for a route with options of its own: ``Depends(samekey.route(required=True))``."""
         return RouteClaim(self, self.caller, replace(self.policy, **options))
-
-    def _session_dependency(self) -> Callable[..., Any]:
-        async def session(request: Request, operation: Operation = Depends(self)) -> Any:
-            """The joined session; whatever the application commits in it is committed with the answer."""
-            return await exchange_of(request).session()
-
-        return session
 
     def joined(self, sessions: Callable[..., Any]) -> Callable[..., Any]:
         """A sessionmaker whose sessions join the current operation, and are ordinary ones elsewhere."""

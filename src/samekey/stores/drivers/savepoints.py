@@ -2,7 +2,8 @@
 
 SQLAlchemy compiles an expression for each SAVEPOINT and RELEASE, and a joined session needs one of
 each per operation. The joined connections come from a view of the application's engine (same pool,
-same events) whose dialect sends them as plain text. The application's own engine is not changed.
+same events) whose dialect sends a savepoint as plain text, and releases none: SQLAlchemy never uses a
+name twice in a transaction, and the commit ends them all. The application's own engine is not changed.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ def _savepoint(connection: Connection, name: str) -> None:
     connection.exec_driver_sql(f"SAVEPOINT {name}")
 
 
-def _release(connection: Connection, name: str) -> None:
-    connection.exec_driver_sql(f"RELEASE SAVEPOINT {name}")
+def _release(connection: Connection, name: str) -> None:  # noqa: ARG001 - SQLAlchemy's signature
+    """Leave it to the commit: the work in it is kept either way."""
 
 
 def _rollback_to(connection: Connection, name: str) -> None:

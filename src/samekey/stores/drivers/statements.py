@@ -48,7 +48,7 @@ def execute_on(connection: Connection) -> Execute:
 
             def run_psycopg(statement: str, parameters: Parameters) -> Rows:
                 cursor = driver_connection.execute(_pyformat(statement), parameters)  # type: ignore[union-attr]
-                return cursor.fetchall() if cursor.description else ()
+                return cursor.fetchall() if _has_rows(cursor) else ()
 
             return run_psycopg
         case _:
@@ -74,7 +74,7 @@ def async_execute_on(connection: AsyncConnection, driver_connection: Any) -> Asy
 
             async def run_psycopg(statement: str, parameters: Parameters) -> Rows:
                 cursor = await driver_connection.execute(_pyformat(statement), parameters)
-                return await cursor.fetchall() if cursor.description else ()
+                return await cursor.fetchall() if _has_rows(cursor) else ()
 
             return run_psycopg
         case _:
@@ -110,6 +110,11 @@ def _only_run(step: Step[Any]) -> Run:
     if not isinstance(step, Run):
         raise TypeError(f"a driver only runs statements, not {type(step).__name__}")
     return step
+
+
+def _has_rows(cursor: Any) -> bool:
+    # psycopg's ``description`` builds an object per column just to be asked whether there are any.
+    return cursor.pgresult is not None and cursor.pgresult.nfields > 0
 
 
 @lru_cache(maxsize=256)
