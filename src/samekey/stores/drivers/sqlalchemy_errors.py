@@ -30,6 +30,7 @@ _LOCK_NOT_AVAILABLE = "55P03"
 _UNDEFINED_TABLE = "42P01"
 _UNDEFINED_COLUMN = "42703"
 _READ_ONLY = "25006"
+_NO_TRANSACTION = "25P01"
 _INTEGRITY_CLASS = "23"
 _RESOURCES_CLASS = "53"  # disk full, out of memory, too many connections
 _SQLITE_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
@@ -81,6 +82,11 @@ def _statement_error(error: Exception) -> SamekeyError:
         return SchemaError("samekey's table is missing or outdated; run 'samekey init'")
     if state == _READ_ONLY or code == sqlite3.SQLITE_READONLY:
         return ConfigurationError("the database is read-only; give samekey the primary, not a replica")
+    if state == _NO_TRANSACTION:
+        return ConfigurationError(
+            "the engine is in AUTOCOMMIT, so every statement commits by itself and nothing can be joined; "
+            "use an engine without it"
+        )
     if isinstance(error, exc.TimeoutError):
         return StoreUnavailable("no free connection in the engine's pool; compare pool_size with concurrency")
     if _kinds(error) & {"OperationalError", "InterfaceError", "OSError"} or _disconnected(error):

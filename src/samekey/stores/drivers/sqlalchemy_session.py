@@ -19,9 +19,10 @@ from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.orm import Session
 
 from samekey.core.model import Claim, Fingerprint
-from samekey.errors import JoinedBroken, SessionSettled, UnjoinedConnection
+from samekey.errors import ConfigurationError, JoinedBroken, SessionSettled, UnjoinedConnection
 from samekey.run import run
 from samekey.stores.drivers.sqlalchemy import OWNED, dialect_for, joined_now
+from samekey.stores.drivers.sqlalchemy_errors import statement_errors
 from samekey.stores.drivers.statements import Parameters, Rows, performing
 from samekey.stores.sql import plans
 
@@ -144,18 +145,26 @@ def probe(connection: Connection, table: str, session: Session) -> bytes:
     The caller rolls the outer transaction back and looks: if the record is still
     there, the session's commit was real and the engine cannot be joined.
     """
+    if session.get_bind() is not connection:
+        # Not tried out: on SQLite the session would wait for the writer that is us.
+        raise ConfigurationError(UNBOUND)
     dialect = dialect_for(connection.engine, table)
     claim = Claim(os.urandom(32), bytes(16), Fingerprint(0, b""), "", "", "", "")
 
     def execute(statement: str, parameters: Parameters) -> Rows:
         return session.connection().execute(text(statement), dict(parameters)).all()
 
-    run(plans.try_claim(dialect, claim), performing(execute))
-    session.commit()
-    session.close()
+    with statement_errors():
+        run(plans.try_claim(dialect, claim), performing(execute))
+        session.commit()
+        session.close()
     return claim.id
 
 
+UNBOUND = (
+    "the sessions given to samekey do not use the connection they are bound to (bind=), so nothing "
+    "they write would be joined; pass bind on to the session, and route nothing past it in get_bind()"
+)
 PROBE_FAILED = (
     "a commit of the application's session is real on this engine although samekey began the "
     "transaction, so claim and change would not be one; use an engine without AUTOCOMMIT and a "
