@@ -8,6 +8,7 @@ statements are awaited on the async driver itself.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection
@@ -112,10 +113,16 @@ class AsyncSqlAlchemyTransaction:
     async def abandon(self, *, discard: bool = False) -> None:
         """Give the connection back rolled back; ``discard`` closes it for good. Never raises."""
         connection, self.async_connection, self._execute = self.async_connection, None, None
-        self._driver_connection = None
+        driver_connection, self._driver_connection = self._driver_connection, None
         if connection is not None:
             if connection.sync_connection is not None:
                 disown(connection.sync_connection)
+            if self._dialect.single_writer:
+                # The driver works in a thread, one call after the other: whatever was interrupted ends
+                # there first, and then this. Discarding it instead could leave the write lock taken.
+                with suppress(Exception):
+                    await driver_connection.rollback()
+                discard = False
             await give_back(connection, discard=discard)
 
 
