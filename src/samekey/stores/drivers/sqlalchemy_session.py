@@ -11,7 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -133,6 +133,14 @@ def guard_engine(engine: Engine, *, strict: bool) -> None:
             raise UnjoinedConnection(message)
         _log.warning(message)
 
+    def on_invalidate(dbapi_connection: Any, *_: Any) -> None:
+        # SQLite closes a connection with an open cursor only when that is collected, and until then its
+        # transaction keeps the write lock. A cancelled task leaves such cursors in its traceback.
+        with suppress(Exception):
+            dbapi_connection.rollback()
+
+    if engine.dialect.name == "sqlite":
+        event.listen(engine.pool, "invalidate", on_invalidate)
     event.listen(engine, "commit", on_end)
     event.listen(engine, "rollback", on_end)
     event.listen(engine, "before_cursor_execute", on_statement)
