@@ -85,7 +85,8 @@ def check_version(version: int | None) -> None:
         raise SchemaError("samekey's table is missing; run 'samekey init' with the database's URL")
     if version != SCHEMA_VERSION:
         raise SchemaError(
-            f"samekey's table has version {version}, this release needs {SCHEMA_VERSION}; run 'samekey migrate'"
+            f"samekey's table has version {version}, and this release knows {SCHEMA_VERSION} only; "
+            "run the release of samekey that made the table, or a later one"
         )
 
 

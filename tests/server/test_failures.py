@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import httpx
 import pytest
 from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Request
 from fastapi.responses import JSONResponse
@@ -111,7 +112,7 @@ async def test_the_key_is_free_when_the_500_is_sent_pp_08(everywhere: Place) -> 
 
             await app(scope, receive, retrying)
 
-        client = type(shop.client)(transport=type(shop.client._transport)(outer), base_url="http://shop")
+        client = httpx.AsyncClient(transport=httpx.ASGITransport(outer), base_url="http://shop")
         headers = {"X-Account": "acme", "Idempotency-Key": "k"}
         answer = await client.post("/orders", json={"cart": "1"}, headers=headers)
         assert (answer.status_code, retried) == (503, [201])

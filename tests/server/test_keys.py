@@ -90,9 +90,9 @@ async def test_options_of_the_key(on_sqlite: Place) -> None:
         assert (await shop.post("/uuid", key=UUID)).status_code == 201
         assert (await shop.post("/strict", key="bare")).status_code == 400
         assert (await shop.post("/strict", key='"quoted"')).status_code == 201
-        for _ in range(2):
-            answer = await shop.post("/other", key=None, headers={"X-Request-Key": "k"})
-        assert answer.headers["idempotent-replayed"] == "true"
+        await shop.post("/other", key=None, headers={"X-Request-Key": "k"})
+        again = await shop.post("/other", key=None, headers={"X-Request-Key": "k"})
+        assert again.headers["idempotent-replayed"] == "true"
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import pytest
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import PlainTextResponse, StreamingResponse
@@ -221,8 +222,8 @@ async def test_hostile_bytes_get_an_answer_and_never_an_error_of_ours_pp_05_pp_0
         async def anything(body: dict[str, Any]) -> dict[str, int]:
             return {"members": len(body)}
 
-        transport = type(shop.client._transport)(bare, raise_app_exceptions=False)
-        async with type(shop.client)(transport=transport, base_url="http://bare") as client:
+        transport = httpx.ASGITransport(bare, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://bare") as client:
             expected = (await client.post("/any", content=HOSTILE[name], headers=headers)).status_code
         assert (
             await shop.post("/any", key="any", content=HOSTILE[name], headers=headers)

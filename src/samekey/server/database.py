@@ -115,7 +115,7 @@ class SyncDatabase(Database):
         session = self._sessions(bind=running.transaction.connection, join_transaction_mode=JOIN_MODE)
         return JoinedSession(session, session)
 
-    async def call(self, running: Running[Any], function: Callable[[], None]) -> None:
+    async def call(self, running: Running[Any], function: Callable[[], None]) -> None:  # noqa: ARG002
         # The thread goes on whatever becomes of us, so nobody else may touch the session meanwhile.
         _, cancelled = await shielded(anyio.to_thread.run_sync(function, limiter=self._end))
         if cancelled is not None:

@@ -25,6 +25,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Literal, assert_never
 
+from starlette._exception_handler import wrap_app_handling_exceptions  # as FastAPI uses it
+from starlette.requests import Request
+
 from samekey.aengine import shielded
 from samekey.core.decide import (
     AnswerExpired,
@@ -135,7 +138,7 @@ class Exchange:
         """Run the application and answer. Whatever happens, nothing stays claimed or open."""
         if self._keyed and self._declared_bytes() > self._policy.body_bytes_max:
             self._refusal = problems.body_too_large(self._policy.body_bytes_max)
-            return await self._answer_refusal(app)
+            return await self._answer_refusal()
         extensions = self._scope.get("extensions") or {}
         self._scope[SCOPE_KEY] = self
         self._scope["extensions"] = {
@@ -145,18 +148,20 @@ class Exchange:
             await app(self._scope, self._receive_checked, self._on_message)
         except BaseException as error:
             cancelled = isinstance(error, asyncio.CancelledError)
-            await self._abandon(discard=cancelled)
+            async with self._lock:  # the hold timer may be settling at this moment
+                await self._abandon(discard=cancelled)
             if self._refusal is None or not isinstance(error, Exception):
                 raise
         else:
             # An answer that was begun and never ended (the client went away) is not an answer.
-            await self._abandon()
+            async with self._lock:
+                await self._abandon()
         finally:
             self._stop_timer()
         if self._hold_task is not None:
             await self._hold_task
         if self._refusal is not None:
-            await self._answer_refusal(app)
+            await self._answer_refusal()
 
     def _declared_bytes(self) -> int:
         for name, value in self._scope["headers"]:
@@ -249,13 +254,11 @@ class Exchange:
     async def session(self) -> Any:
         """The joined session; without a key, a transaction of its own that ends with the answer."""
         if self._session is None:
-            if self._running is None:
-                await self._begin_without_key()
-            assert self._running is not None
-            self._session = self._site.database.open_session(self._running)
+            running = self._running or await self._begin_without_key()
+            self._session = self._site.database.open_session(running)
         return self._session.session
 
-    async def _begin_without_key(self) -> None:
+    async def _begin_without_key(self) -> Running[Any]:
         write = self._scope["method"] not in SAFE_METHODS
         try:
             running = await self._site.database.engine.begin_without_key(write=write)
@@ -264,6 +267,7 @@ class Exchange:
             raise self._refuse(problems.store_busy() if busy else problems.store_unavailable()) from error
         self._running = running
         joined_now.set(running.transaction)
+        return running
 
     # The answer ---------------------------------------------------------------------------
 
@@ -305,8 +309,7 @@ class Exchange:
         self._phase = _Phase.HOLDING
         self._held.append(message)
         await self._settle_session(keep=message["status"] < 400 and self._raised == "no")
-        assert self.operation is not None
-        if not self.operation.protected:
+        if self.operation is None or not self.operation.protected:
             # Without a record there is nothing to wait for: commit, then stream as ever.
             return await self._settle(None)
         verdict = self._recorder.start(message["status"], message.get("headers", ()))
@@ -332,10 +335,9 @@ class Exchange:
             await self._send({"type": "http.response.body", "body": held, "more_body": True})
 
     def _ending(self, status: int) -> Ending:
-        assert self.operation is not None
         if status >= 500 or self._raised == "before the handler":
             return "roll back"
-        if self.operation.kept is not None:
+        if self.operation is not None and self.operation.kept is not None:
             return "keep" if self.operation.kept else "roll back"
         if status in self._policy.not_kept_statuses:
             return "roll back"
@@ -376,7 +378,8 @@ class Exchange:
     async def _settle(self, answer: Answer | None) -> None:
         """Write the answer and commit, then send the start; the held body is the caller's to send."""
         running, operation = self._running, self.operation
-        assert running is not None and operation is not None
+        if running is None or operation is None:
+            raise RuntimeError("an exchange settles what it has begun")
         self._stop_timer()
         completion = None
         if answer is not None:
@@ -384,8 +387,9 @@ class Exchange:
         try:
             expires_at, cancelled = await shielded(self._site.database.engine.finish(running, completion))
         except NotCommitted as error:
-            refusal = problems.not_committed() if error.retryable else error.__cause__
-            raise await self._refuse_late(refusal or error) from error
+            cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+            refusal = problems.not_committed() if error.retryable else cause
+            raise await self._refuse_late(refusal) from error
         except CommitUnknown as error:
             raise await self._refuse_late(problems.commit_unknown()) from error
         except JoinedBroken as error:
@@ -399,8 +403,7 @@ class Exchange:
         await self._after_commit(operation)
         for message in self._held:
             if message["type"] == "http.response.start" and expires_at is not None:
-                headers = [*message.get("headers", ()), *first_answer_headers(expires_at)]
-                message = {**message, "headers": headers}
+                message["headers"] = [*message.get("headers", ()), *first_answer_headers(expires_at)]
             await self._send(message)
         self._held.clear()
         if cancelled is not None:
@@ -414,7 +417,7 @@ class Exchange:
                 result = function()
                 if inspect.isawaitable(result):
                     await result
-            except Exception:
+            except Exception:  # noqa: BLE001 - the commit stands, whatever the application's code does
                 _log.exception("an after_commit function failed after the commit")
 
     async def _abandon(self, *, discard: bool = False) -> None:
@@ -444,24 +447,25 @@ class Exchange:
         self._refusal = refusal
         return Stop()
 
-    async def _refuse_late(self, refusal: Problem | BaseException) -> Stop:
+    async def _refuse_late(self, refusal: Problem | Exception) -> Stop:
         """The held answer is discarded: the operation was not committed, or nobody knows."""
-        assert isinstance(refusal, Problem | Exception)
         self._refusal, self._refused = refusal, True
         await self._abandon()
         return Stop()
 
-    async def _answer_refusal(self, app: App) -> None:
-        refusal = self._refusal
-        match refusal:
+    async def _answer_refusal(self) -> None:
+        match self._refusal:
             case Replay(answer, expires_at):
                 headers = replay_headers(answer, self._policy.marker, expires_at)
                 await self._respond(answer.status, headers, replay_body(answer))
-            case Problem():
+            case Problem() as refusal:
                 told = refusal.documented(self._site.documentation)
                 await self._respond(told.status, told.headers(), told.body())
-            case Exception():
-                raise refusal
+            case Exception() as error:
+                # The database's own refusal, found late: the application's error path, with its handlers.
+                await wrap_app_handling_exceptions(_raising(error), Request(self._scope))(
+                    self._scope, self._receive, self._send
+                )
             case None:
                 pass
 
@@ -469,6 +473,13 @@ class Exchange:
         start = {"type": "http.response.start", "status": status, "headers": list(headers)}
         await self._send(start)
         await self._send({"type": "http.response.body", "body": body})
+
+
+def _raising(error: Exception) -> App:
+    async def app(*_: Any) -> None:
+        raise error
+
+    return app
 
 
 def _refusal(decision: Decision, policy: Policy) -> Problem | Replay:
@@ -501,10 +512,8 @@ def _was_inside(error: BaseException, endpoint: Any) -> bool:
     codes, function = set(), endpoint
     while function is not None:
         function = getattr(function, "func", function)  # functools.partial
-        code = getattr(function, "__code__", None) or getattr(
-            getattr(type(function), "__call__", None), "__code__", None
-        )
-        codes.add(code)
+        called = function if hasattr(function, "__code__") else type(function).__call__
+        codes.add(getattr(called, "__code__", None))
         function = getattr(function, "__wrapped__", None)
     traceback = error.__traceback__
     while traceback is not None:

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 from samekey.core.policy import Policy
 
 _PROBLEMS = {
-    "400": "The idempotency key or the caller is missing or not valid (`missing-key`, `invalid-key`, `caller-missing`).",
+    "400": "The idempotency key or the caller is missing or not valid "
+    "(`missing-key`, `invalid-key`, `caller-missing`).",
     "409": "The first request still runs, or its answer cannot be given (`in-progress`, `outcome-unknown`, "
     "`answer-not-kept`, `answer-expired`).",
     "413": "The request body is too large (`body-too-large`).",
@@ -69,9 +70,9 @@ def _describe_operation(operation: dict[str, Any], policy: Policy) -> None:
             "in": "header",
             "required": policy.required,
             "description": (
-                "One key per operation, the same for every retry: 1 to 255 visible ASCII characters, quoted or "
-                f"bare; a UUID is a good one. The first answer is kept for {seconds} seconds after completion and "
-                f"replayed with `{policy.marker}: true`."
+                "One key per operation, the same for every retry: 1 to 255 visible ASCII characters, "
+                f"quoted or bare; a UUID is a good one. The first answer is kept for {seconds} seconds "
+                f"after completion and replayed with `{policy.marker}: true`."
             ),
             "schema": {"type": "string", "minLength": 1, "maxLength": 255, **_format(policy)},
         }

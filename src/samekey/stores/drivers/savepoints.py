@@ -17,7 +17,7 @@ def _savepoint(connection: Connection, name: str) -> None:
     connection.exec_driver_sql(f"SAVEPOINT {name}")
 
 
-def _release(connection: Connection, name: str) -> None:  # noqa: ARG001 - SQLAlchemy's signature
+def _release(connection: Connection, name: str) -> None:
     """Leave it to the commit: the work in it is kept either way."""
 
 

@@ -150,7 +150,7 @@ class AsyncReader:
 
 
 def _close_detached(connection: Connection) -> None:
-    # Connection.close() leaves a detached connection open where an async driver cannot be terminated (psycopg).
+    # Connection.close() leaves a detached connection open where an async driver has no terminate().
     driver_connection = connection.connection.dbapi_connection
     if driver_connection is not None:
         driver_connection.close()

@@ -45,7 +45,7 @@ class SessionCommit:
         # SQLAlchemy looks listeners up through this attribute, also those of the class.
         session.__dict__["dispatch"] = self
 
-    def after_commit(self, session: Session) -> None:
+    def after_commit(self, _: Session) -> None:
         self.fired = True
 
     def __getattr__(self, name: str) -> Any:
@@ -57,7 +57,7 @@ class SessionCommit:
         if self.fired:
             try:
                 self._dispatch.after_commit(self._session)
-            except Exception:
+            except Exception:  # noqa: BLE001
                 # The answer is committed and must be sent; a listener cannot take that back.
                 _log.exception("an after_commit listener failed after the commit")
 
@@ -80,7 +80,7 @@ def settle(session: Session, *, keep: bool) -> None:
 def poison(session: Session) -> None:
     """Make every later use of the session an error that says what to open instead."""
 
-    def refuse(*args: Any, **kwargs: Any) -> Connection:
+    def refuse(*_: Any, **__: Any) -> Connection:
         raise SessionSettled(
             "this session was settled together with the answer; in a background task or a "
             "streaming generator open a session of your own"
