@@ -47,6 +47,6 @@ def __getattr__(name: str) -> Any:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
         raise ImportError(
-            f"samekey.{name} needs {error.name!r}; install it with: pip install 'samekey[fastapi]'"
+            f'samekey.{name} needs {error.name}; install it with: pip install "samekey[fastapi]"'
         ) from error
     return module if attribute is None else getattr(module, attribute)

@@ -84,7 +84,8 @@ def test_another_version_is_refused_and_says_what_to_do(store: SqlSubject) -> No
     with pytest.raises(SchemaError) as caught:
         store.engine().prepare()
     assert str(caught.value) == (
-        f"samekey's table has version 99, this release needs {SCHEMA_VERSION}; run 'samekey migrate'"
+        f"samekey's table has version 99, and this release knows {SCHEMA_VERSION} only; "
+        "run the release of samekey that made the table, or a later one"
     )
     assert store.leftovers() == 0
 

@@ -20,11 +20,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from fastapi import Depends, FastAPI, Header, Request
-from fastapi.dependencies.models import Dependant
-from fastapi.routing import iter_route_contexts
-from starlette._utils import get_route_path  # how Starlette itself matches below a mount
-from starlette.middleware import Middleware
+try:
+    from fastapi import Depends, FastAPI, Header, Request
+    from fastapi.dependencies.models import Dependant
+    from fastapi.routing import iter_route_contexts
+    from starlette._utils import get_route_path  # how Starlette itself matches below a mount
+    from starlette.middleware import Middleware
+except ModuleNotFoundError as error:
+    raise ImportError(
+        f'samekey.server.fastapi needs {error.name}; install it with: pip install "samekey[fastapi]"'
+    ) from error
 
 from samekey.core.policy import Policy
 from samekey.engine import BUSY_SECONDS
