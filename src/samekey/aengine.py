@@ -86,12 +86,13 @@ class LoopEngine(ABC):
             return decision
         if not await self._gate.enter(claim.id, self.busy_seconds):
             return InProgress(JOINED_RETRY_AFTER_SECONDS)
-        outcome = None
         try:
             outcome = await self.claim_now(claim)
-        finally:
-            if not isinstance(outcome, Running):
-                self._gate.leave(claim.id)
+        except BaseException:
+            self._gate.leave(claim.id)
+            raise
+        if not isinstance(outcome, Running):
+            self._gate.leave(claim.id)
         return outcome
 
     async def begin_without_key(self, *, write: bool = True) -> Running[Any]:
@@ -99,12 +100,11 @@ class LoopEngine(ABC):
         if self._gate is None or not write:
             return await self.open_now(write=write)
         await self._gate.enter(None, self.busy_seconds)
-        running = None
         try:
             running = await self.open_now(write=write)
-        finally:
-            if running is None:
-                self._gate.leave(None)
+        except BaseException:
+            self._gate.leave(None)
+            raise
         running.gated = True
         return running
 
@@ -174,15 +174,15 @@ class AsyncEngine(LoopEngine):
 
     async def _claim_once(self, claim: Claim) -> Decision | Running[Any]:
         transaction = self.store.transaction()
-        decision = None
         try:
             decision = await run_async(plans.begin(claim), transaction.perform)
-        finally:
-            if not isinstance(decision, Proceed):
-                # Without a decision something broke off in mid-statement: do not reuse the connection.
-                await transaction.abandon(discard=decision is None)
+        except BaseException:
+            # Something broke off in mid-statement: do not use the connection again.
+            await transaction.abandon(discard=True)
+            raise
         if isinstance(decision, Proceed):
             return Running(claim, decision.fence, transaction, gated=self._gate is not None)
+        await transaction.abandon()
         return decision
 
     async def open_now(self, *, write: bool) -> Running[Any]:

@@ -155,12 +155,13 @@ class Engine:
             return decision
         if not self._gate.enter(claim.id, self.busy_seconds):
             return InProgress(JOINED_RETRY_AFTER_SECONDS)
-        outcome = None
         try:
             outcome = self.claim_now(claim)
-        finally:
-            if not isinstance(outcome, Running):
-                self._gate.leave(claim.id)
+        except BaseException:
+            self._gate.leave(claim.id)
+            raise
+        if not isinstance(outcome, Running):
+            self._gate.leave(claim.id)
         return outcome
 
     def begin_without_key(self, *, write: bool = True) -> Running[Transaction]:
@@ -168,12 +169,11 @@ class Engine:
         if self._gate is None or not write:
             return self.open_now(write=write)
         self._gate.enter(None, self.busy_seconds)
-        running = None
         try:
             running = self.open_now(write=write)
-        finally:
-            if running is None:
-                self._gate.leave(None)
+        except BaseException:
+            self._gate.leave(None)
+            raise
         running.gated = True
         return running
 
@@ -214,14 +214,14 @@ class Engine:
 
     def _claim_once(self, claim: Claim) -> Decision | Running[Transaction]:
         transaction = self.store.transaction()
-        decision = None
         try:
             decision = run(plans.begin(claim), transaction.perform)
-        finally:
-            if not isinstance(decision, Proceed):
-                transaction.abandon()
+        except BaseException:
+            transaction.abandon()
+            raise
         if isinstance(decision, Proceed):
             return Running(claim, decision.fence, transaction, gated=self._gate is not None)
+        transaction.abandon()
         return decision
 
     def open_now(self, *, write: bool) -> Running[Transaction]:

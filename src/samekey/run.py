@@ -19,7 +19,8 @@ T = TypeVar("T")
 
 def run(plan: Plan[T], perform: Callable[[Step[Any]], Any]) -> T:
     """Step ``plan`` to its end, performing each step synchronously."""
-    advance, value = plan.send, None
+    advance: Callable[[Any], Any] = plan.send
+    value: Any = None
     try:
         while True:
             step = advance(value)
@@ -37,7 +38,8 @@ def run(plan: Plan[T], perform: Callable[[Step[Any]], Any]) -> T:
 
 async def run_async(plan: Plan[T], perform: Callable[[Step[Any]], Awaitable[Any]]) -> T:
     """Step ``plan`` to its end, awaiting each step."""
-    advance, value = plan.send, None
+    advance: Callable[[Any], Any] = plan.send
+    value: Any = None
     try:
         while True:
             step = advance(value)

@@ -430,16 +430,15 @@ class Exchange:
             return
         self._held.clear()
         session, self._session = self._session, None
-
-        async def abandon() -> None:
-            if session is not None and not discard:
-                with suppress(Exception):
-                    await self._site.database.call(running, lambda: session.settle(False))
-            await self._site.database.engine.abandon(running, discard=discard)
-
-        _, cancelled = await shielded(abandon())
+        _, cancelled = await shielded(self._abandon_now(running, session, discard))
         if cancelled is not None:
             raise cancelled
+
+    async def _abandon_now(self, running: Running[Any], session: JoinedSession | None, discard: bool) -> None:
+        if session is not None and not discard:
+            with suppress(Exception):
+                await self._site.database.call(running, lambda: session.settle(False))
+        await self._site.database.engine.abandon(running, discard=discard)
 
     # Refusing -----------------------------------------------------------------------------
 

@@ -50,6 +50,7 @@ class Store(Protocol):
     @property
     def reads_without_waiting(self) -> bool:
         """Whether ``read`` never waits, so that it may be called on an event loop."""
+        ...
 
     def perform(self, step: Step[Any]) -> Any: ...
 

@@ -49,6 +49,7 @@ class World(Protocol):
 
     def complaints(self, endings: Sequence[str]) -> list[str]:
         """What is wrong now that everybody has ended; empty when all is well."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +236,8 @@ class JoinedWorld:
 
 def pausing(plan: Plan[T], perform: Callable[[Step[Any]], Any]) -> Generator[str, None, T]:
     """``run`` with a pause before each step, where it yields the step's name."""
-    advance, value = plan.send, None
+    advance: Callable[[Any], Any] = plan.send
+    value: Any = None
     try:
         while True:
             step = advance(value)

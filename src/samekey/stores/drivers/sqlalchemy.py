@@ -17,7 +17,7 @@ from sqlalchemy.engine import make_url
 
 from samekey.core.ops import Commit, Complete, CreateSchema, Find, Hold, Open, Rollback, Search, Step
 from samekey.core.ops import ReadSchemaVersion as ReadVersion
-from samekey.errors import ConfigurationError, SamekeyError, StoreError
+from samekey.errors import ConfigurationError, NotCommitted, SamekeyError, StoreError
 from samekey.run import run
 from samekey.stores.drivers.savepoints import with_plain_savepoints
 from samekey.stores.drivers.sqlalchemy_errors import commit_errors, statement_errors
@@ -101,9 +101,30 @@ def own(connection: Connection, transaction: JoinedTransaction) -> None:
 
 
 def disown(connection: Connection) -> None:
-    """From here on the transaction may be ended; a broken connection has nothing to say."""
-    if not connection.closed and not connection.invalidated:
-        connection.info.pop(OWNED, None)
+    """From here on the transaction may be ended, to commit it.
+
+    SQLAlchemy loses track of a transaction whose end was refused: then its commit would do nothing.
+    """
+    if connection.get_transaction() is None:
+        raise NotCommitted("the application tried to end the joined transaction itself", retryable=False)
+    connection.info.pop(OWNED, None)
+
+
+def is_left_open(connection: Connection) -> bool:
+    """Whether the database's transaction is open and SQLAlchemy will not roll it back.
+
+    So it is when an end was refused or failed: closing the connection would put it into the pool as it
+    is, with its locks and writes.
+    """
+    if connection.closed or connection.invalidated:
+        return False
+    owned = connection.info.pop(OWNED, None) is not None
+    transaction = connection.get_transaction()
+    return owned if transaction is None else not transaction.is_active
+
+
+def roll_back(connection: Connection) -> None:
+    connection.dialect.do_rollback(connection.connection)
 
 
 def in_transaction(driver_connection: Any) -> bool:
@@ -181,13 +202,14 @@ class SqlAlchemyTransaction:
         """Give the connection back rolled back; ``discard`` closes it for good. Never raises."""
         connection, self._connection, self._execute = self._connection, None, None
         if connection is not None:
-            disown(connection)
             give_back(connection, discard=discard)
 
 
 def give_back(connection: Connection, *, discard: bool) -> None:
     """Return a connection to its pool, or close it where that is not possible. Never raises."""
     try:
+        if is_left_open(connection):
+            roll_back(connection)
         if discard:
             connection.invalidate()
         connection.close()

@@ -24,9 +24,11 @@ from samekey.stores.drivers.sqlalchemy import (
     dialect_for,
     disown,
     in_transaction,
+    is_left_open,
     is_read,
     journal_statements,
     own,
+    roll_back,
 )
 from samekey.stores.drivers.sqlalchemy_errors import commit_errors, statement_errors
 from samekey.stores.drivers.sqlalchemy_reader import AsyncReader, SqliteReader
@@ -129,6 +131,8 @@ class AsyncSqlAlchemyTransaction:
 async def give_back(connection: AsyncConnection, *, discard: bool) -> None:
     """Return a connection to its pool, or close it where that is not possible. Never raises."""
     try:
+        if connection.sync_connection is not None and is_left_open(connection.sync_connection):
+            await connection.run_sync(roll_back)
         if discard:
             await connection.invalidate()
         await connection.close()

@@ -106,6 +106,8 @@ def _commit_error(error: Exception) -> SamekeyError:
         return NotCommitted("a deferred constraint refused the commit", retryable=False)
     if state is not None and state[:2] not in ("08", "57"):
         return NotCommitted(f"the database refused the commit (SQLSTATE {state})", retryable=False)
+    if isinstance(error, exc.InvalidRequestError):
+        return NotCommitted("the application tried to end the joined transaction itself", retryable=False)
     # No answer, a broken connection, or a server that shuts down: it may or may not have happened.
     return CommitUnknown("the connection broke during the commit")
 

@@ -31,7 +31,9 @@ _unjoined: ContextVar[bool] = ContextVar("samekey_unjoined", default=False)
 JOIN_MODE = "create_savepoint"
 # Statements that would end the joined transaction or begin another; savepoints are the session's own.
 _ENDS = re.compile(
-    r"\s*(BEGIN|START|COMMIT|END|ABORT|ROLLBACK(?!\s+(WORK\s+|TRANSACTION\s+)?TO\b))\b", re.IGNORECASE
+    r"(\s|;|--[^\n]*|/\*.*?\*/)*"
+    r"(BEGIN|START|COMMIT|END|ABORT|PREPARE\s+TRANSACTION|ROLLBACK(?!\s+(WORK\s+|TRANSACTION\s+)?TO\b))\b",
+    re.IGNORECASE | re.DOTALL,
 )
 
 
