@@ -117,8 +117,6 @@ class AsyncSqlAlchemyTransaction:
         connection, self.async_connection, self._execute = self.async_connection, None, None
         driver_connection, self._driver_connection = self._driver_connection, None
         if connection is not None:
-            if connection.sync_connection is not None:
-                disown(connection.sync_connection)
             if self._dialect.single_writer:
                 # The driver works in a thread, one call after the other: whatever was interrupted ends
                 # there first, and then this. Discarding it instead could leave the write lock taken.
