@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.engine import make_url
@@ -28,22 +28,14 @@ from samekey.stores.sql import postgres, sqlite
 from samekey.stores.sql.dialect import DEFAULT_TABLE, Dialect
 from samekey.stores.sql.plans import plan_for
 
-T = TypeVar("T")
 
 _DIALECTS: dict[str, Callable[[str], Dialect]] = {"postgresql": postgres.dialect, "sqlite": sqlite.dialect}
-OWNED = "samekey"  # in Connection.info: this transaction may be ended by samekey only
+OWNED = "samekey"  # in Connection.info: the transaction that may be ended by samekey only
 
 
 def open_sqlalchemy_store(url: str, table: str) -> SqlAlchemyStore:
     """A store on an engine of its own; ModuleNotFoundError where the driver is missing."""
     return SqlAlchemyStore(create_engine(url), table)
-
-
-class JoinedTransaction(Protocol):
-    """What the guards need to know of a transaction of either colour."""
-
-    @property
-    def is_open(self) -> bool: ...
 
 
 # The transaction of the operation that the current task or thread is inside of.
@@ -93,11 +85,10 @@ def busy_statement(dialect: Dialect, busy_seconds: float | None) -> str | None:
     return f"PRAGMA busy_timeout = {round(busy_seconds * 1000)}"
 
 
-def own(connection: Connection, transaction: JoinedTransaction) -> None:
+def own(connection: Connection) -> None:
     """Begin SQLAlchemy's side of a transaction that is ours alone to end."""
     # Begun now, so that a session that is used first finds a transaction to put its savepoint in.
-    connection.begin()
-    connection.info[OWNED] = transaction
+    connection.info[OWNED] = connection.begin()
 
 
 def disown(connection: Connection) -> None:
@@ -105,7 +96,9 @@ def disown(connection: Connection) -> None:
 
     SQLAlchemy loses track of a transaction whose end was refused: then its commit would do nothing.
     """
-    if connection.get_transaction() is None:
+    if connection.closed or connection.invalidated:
+        raise NotCommitted("the connection broke before the commit; nothing remains", retryable=True)
+    if connection.get_transaction() is not connection.info.get(OWNED):
         raise NotCommitted("the application tried to end the joined transaction itself", retryable=False)
     connection.info.pop(OWNED, None)
 
@@ -130,6 +123,14 @@ def roll_back(connection: Connection) -> None:
 def in_transaction(driver_connection: Any) -> bool:
     """Whether an SQLite connection still has a transaction open."""
     return bool(driver_connection.in_transaction)
+
+
+def ended_early(reader: SqliteReader | None, id: bytes, driver_connection: Any) -> bool:
+    """Whether something other than samekey ended the transaction on SQLite (PostgreSQL asks the row's xmin).
+
+    A new one may have begun since; but a claim that others can see has been committed.
+    """
+    return reader is not None and (not in_transaction(driver_connection) or reader.sees(id))
 
 
 class SqlAlchemyTransaction:
@@ -166,8 +167,10 @@ class SqlAlchemyTransaction:
                 self.abandon()
             case Find() | Hold():
                 return self._store.perform(step)
-            case Complete() if self._dialect.single_writer and not self._still_open():
-                return None  # a raw COMMIT or ROLLBACK ended it (PostgreSQL asks the row's xmin)
+            case Complete(completion) if ended_early(
+                self._store.file_reader, completion.id, self._driver_connection()
+            ):
+                return None
             case _:
                 with statement_errors():
                     perform = performing(self._running())
@@ -176,12 +179,12 @@ class SqlAlchemyTransaction:
     def _open(self, write: bool) -> None:
         self._connection = connection = self._store.joined_engine.connect()
         try:
-            own(connection, self)
+            own(connection)
             self._execute = execute_on(connection)
             if self._dialect.begin_write is not None:
                 # The driver would begin by itself, late and deferred; an engine that begins in an
                 # event of its own has just done so.
-                if self._still_open():
+                if in_transaction(self._driver_connection()):
                     self._execute("ROLLBACK", {})
                 if self._store.busy_statement is not None:
                     self._execute(self._store.busy_statement, {})
@@ -195,8 +198,8 @@ class SqlAlchemyTransaction:
             raise StoreError("the joined transaction has ended")
         return self._execute
 
-    def _still_open(self) -> bool:
-        return in_transaction(self.connection.connection.driver_connection)
+    def _driver_connection(self) -> Any:
+        return self.connection.connection.driver_connection
 
     def abandon(self, *, discard: bool = False) -> None:
         """Give the connection back rolled back; ``discard`` closes it for good. Never raises."""
@@ -230,12 +233,13 @@ class SqlAlchemyStore:
         self.dialect = dialect_for(engine, table)
         self.busy_statement = busy_statement(self.dialect, busy_seconds)
         self.capabilities = capabilities(self.dialect)
-        self._reader = (SqliteReader if self.dialect.single_writer else Reader)(engine, self.dialect)
+        self.file_reader = SqliteReader(engine, self.dialect) if self.dialect.single_writer else None
+        self._reader = self.file_reader or Reader(engine, self.dialect)
 
     @property
     def reads_without_waiting(self) -> bool:
         """Whether ``read`` may be called on an event loop."""
-        return isinstance(self._reader, SqliteReader)
+        return self.file_reader is not None
 
     def read(self, step: Step[Any]) -> Any:
         """Perform a Find at the least cost; any other step as ``perform`` does."""

@@ -23,6 +23,7 @@ from samekey.stores.drivers.sqlalchemy import (
     capabilities,
     dialect_for,
     disown,
+    ended_early,
     in_transaction,
     is_left_open,
     is_read,
@@ -69,8 +70,10 @@ class AsyncSqlAlchemyTransaction:
                 await self.abandon()
             case Find() | Hold():
                 return await self._store.perform(step)
-            case Complete() if self._dialect.single_writer and not in_transaction(self._driver_connection):
-                return None  # a raw COMMIT or ROLLBACK ended it (PostgreSQL asks the row's xmin)
+            case Complete(completion) if ended_early(
+                self._store.file_reader, completion.id, self._driver_connection
+            ):
+                return None
             case _:
                 with statement_errors():
                     perform = async_performing(self._running())
@@ -81,9 +84,9 @@ class AsyncSqlAlchemyTransaction:
         try:
             sync_connection = connection.sync_connection
             if sync_connection is None or sync_connection.dispatch.begin:
-                await connection.run_sync(own, self)  # the engine's own "begin" events may do I/O
+                await connection.run_sync(own)  # the engine's own "begin" events may do I/O
             else:
-                own(sync_connection, self)
+                own(sync_connection)
             self._driver_connection = driver_of(connection)
             self._execute = async_execute_on(connection, self._driver_connection)
             if self._dialect.begin_write is not None:
@@ -150,7 +153,9 @@ class AsyncSqlAlchemyStore:
         self.dialect = dialect_for(engine.sync_engine, table)
         self.busy_statement = busy_statement(self.dialect, busy_seconds)
         self.capabilities = capabilities(self.dialect)
-        self._file = SqliteReader(engine.sync_engine, self.dialect) if self.dialect.single_writer else None
+        self.file_reader = (
+            SqliteReader(engine.sync_engine, self.dialect) if self.dialect.single_writer else None
+        )
         self._reader = AsyncReader(engine, self.dialect)
 
     async def read(self, step: Step[Any]) -> Any:
@@ -158,7 +163,9 @@ class AsyncSqlAlchemyStore:
         if isinstance(step, Find):
             try:
                 with statement_errors():
-                    return self._file.find(step.id) if self._file else await self._reader.find(step.id)
+                    if self.file_reader is not None:
+                        return self.file_reader.find(step.id)
+                    return await self._reader.find(step.id)
             except SamekeyError:
                 pass  # the usual way says what is wrong, if anything still is
         return await self.perform(step)

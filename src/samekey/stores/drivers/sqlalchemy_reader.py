@@ -58,6 +58,12 @@ class SqliteReader:
 
             return run(plans.find(self._dialect, id), performing(execute))
 
+    def sees(self, id: bytes) -> bool:
+        """Whether a record is committed, as far as can be told without waiting."""
+        with contextlib.suppress(sqlite3.Error):
+            return self.find(id) is not None
+        return False
+
     def close(self) -> None:
         with self._lock:
             if self._connection is not None:
