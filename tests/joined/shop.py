@@ -171,7 +171,7 @@ async def open_shop(
     place.make_tables()
     engine = place.engine() if engine is None else engine
     app = FastAPI()
-    samekey = SameKey(engine, caller=callers.header("X-Account"), **options)
+    samekey = SameKey(engine, **({"caller": callers.header("X-Account")} | options))
     samekey.install(app)
     shop = Shop(place, engine, app, samekey)
     shop.serve("/orders", handler)

@@ -28,7 +28,6 @@ from samekey.stores.sql import postgres, sqlite
 from samekey.stores.sql.dialect import DEFAULT_TABLE, Dialect
 from samekey.stores.sql.plans import plan_for
 
-
 _DIALECTS: dict[str, Callable[[str], Dialect]] = {"postgresql": postgres.dialect, "sqlite": sqlite.dialect}
 OWNED = "samekey"  # in Connection.info: the transaction that may be ended by samekey only
 
