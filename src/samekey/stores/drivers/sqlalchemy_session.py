@@ -37,18 +37,33 @@ _ENDS = re.compile(
 )
 
 
+class HeldBack:
+    """Stands in for a session's ``after_commit`` listeners: notes the call, and takes on new ones."""
+
+    def __init__(self, dispatch: Any) -> None:
+        self._dispatch = dispatch
+        self.called = False
+
+    def __call__(self, _: Session) -> None:
+        self.called = True
+
+    def for_modify(self, _: Any) -> Any:
+        """What ``event.listen`` adds a listener of this one session to."""
+        return self._dispatch.after_commit.for_modify(self._dispatch)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dispatch.after_commit, name)
+
+
 class SessionCommit:
     """Holds back a session's ``after_commit`` event until the real commit."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._dispatch = session.dispatch
-        self.fired = False
+        self.after_commit = HeldBack(self._dispatch)
         # SQLAlchemy looks listeners up through this attribute, also those of the class.
         session.__dict__["dispatch"] = self
-
-    def after_commit(self, _: Session) -> None:
-        self.fired = True
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._dispatch, name)
@@ -56,9 +71,11 @@ class SessionCommit:
     def release(self) -> None:
         """The real commit happened: call the listeners once, if the session committed at all."""
         self._session.__dict__["dispatch"] = self._dispatch
-        if self.fired:
+        if not self.after_commit.called:
+            return
+        for listener in list(self._dispatch.after_commit):
             try:
-                self._dispatch.after_commit(self._session)
+                listener(self._session)
             except Exception:  # noqa: BLE001
                 # The answer is committed and must be sent; a listener cannot take that back.
                 _log.exception("an after_commit listener failed after the commit")
