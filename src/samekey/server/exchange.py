@@ -118,11 +118,7 @@ class Exchange:
         self._timer: asyncio.TimerHandle | None = None
         self._hold_task: asyncio.Task[None] | None = None
         self._phase = _Phase.WAITING
-        self._recorder = Recorder(
-            policy.answer_bytes_max,
-            method=scope["method"],
-            extra_dropped=frozenset({policy.marker.lower().encode("ascii")}),
-        )
+        self._recorder: Recorder | None = None
         self._held: list[Message] = []
         self._running: Running[Any] | None = None
         self._session: JoinedSession | None = None
@@ -139,11 +135,11 @@ class Exchange:
         if self._keyed and self._declared_bytes() > self._policy.body_bytes_max:
             self._refusal = problems.body_too_large(self._policy.body_bytes_max)
             return await self._answer_refusal()
-        extensions = self._scope.get("extensions") or {}
         self._scope[SCOPE_KEY] = self
-        self._scope["extensions"] = {
-            name: value for name, value in extensions.items() if name not in _ZERO_COPY
-        }
+        extensions = self._scope.get("extensions")
+        if extensions and not _ZERO_COPY.isdisjoint(extensions):
+            kept = {name: value for name, value in extensions.items() if name not in _ZERO_COPY}
+            self._scope["extensions"] = kept
         try:
             await app(self._scope, self._receive_checked, self._on_message)
         except BaseException as error:
@@ -312,25 +308,32 @@ class Exchange:
         if self.operation is None or not self.operation.protected:
             # Without a record there is nothing to wait for: commit, then stream as ever.
             return await self._settle(None)
-        verdict = self._recorder.start(message["status"], message.get("headers", ()))
+        self._recorder = recorder = Recorder(
+            self._policy.answer_bytes_max,
+            method=self._scope["method"],
+            extra_dropped=frozenset({self._policy.marker.lower().encode("ascii")}),
+        )
+        verdict = recorder.start(message["status"], message.get("headers", ()))
         if isinstance(verdict, Overflow):
             return await self._settle(verdict.answer)
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._policy.hold_seconds, self._hold_is_over)
 
     async def _on_body(self, message: Message) -> None:
-        more = message.get("more_body", False)
-        verdict = self._recorder.chunk(message.get("body", b""), more)
+        recorder = self._recorder
+        if recorder is None:
+            raise RuntimeError("a body came before the start of the answer")
+        verdict = recorder.chunk(message.get("body", b""), message.get("more_body", False))
         if isinstance(verdict, Complete):
             await self._settle(verdict.answer)
-            await self._send({"type": "http.response.body", "body": self._recorder.release()})
+            await self._send({"type": "http.response.body", "body": recorder.release()})
         elif isinstance(verdict, Overflow):
             await self._settle(verdict.answer)
-            await self._pass_on_held()
+            await self._pass_on_held(recorder)
             await self._send(message)
 
-    async def _pass_on_held(self) -> None:
-        held = self._recorder.release()
+    async def _pass_on_held(self, recorder: Recorder) -> None:
+        held = recorder.release()
         if held:
             await self._send({"type": "http.response.body", "body": held, "more_body": True})
 
@@ -351,11 +354,12 @@ class Exchange:
     async def _give_up_holding(self) -> None:
         with suppress(Stop):
             async with self._lock:
-                if self._phase is _Phase.HOLDING and self._refusal is None:
-                    verdict = self._recorder.give_up()
+                recorder = self._recorder
+                if self._phase is _Phase.HOLDING and self._refusal is None and recorder is not None:
+                    verdict = recorder.give_up()
                     if isinstance(verdict, Overflow):
                         await self._settle(verdict.answer)
-                        await self._pass_on_held()
+                        await self._pass_on_held(recorder)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
