@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import text
 
 from samekey.cli import main
+from samekey.cli.output import complain
 from samekey.core.model import Answer, Claim, Completion, Fingerprint, record_id
 from samekey.core.ops import Commit, Complete, CreateSchema, Open, TryClaim
 from samekey.stores.drivers.sqlalchemy import SqlAlchemyStore
@@ -193,6 +194,11 @@ def test_a_wrong_input_is_one_clear_line(words: list[str], code: int, said: str,
     samekey("init", "--store", url)
     ended = samekey(*[url if word == "STORE" else word for word in words])
     assert (ended.returncode, said in ended.stderr, "Traceback" in ended.stderr) == (code, True, False)
+
+
+def test_a_complaint_names_an_extra_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+    complain('install it with: pip install "samekey[demo]"')
+    assert capsys.readouterr().err == 'samekey: install it with: pip install "samekey[demo]"\n'
 
 
 def test_a_database_without_the_table_says_what_to_run(sqlite_path: Path) -> None:

@@ -28,7 +28,9 @@ class Exit(IntEnum):
 
 def complain(message: str) -> None:
     """One line on standard error."""
-    Console(stderr=True).print(f"samekey: {message}", style="red", highlight=False, soft_wrap=True)
+    told = f"samekey: {message}"
+    # No markup: "samekey[demo]" is the name of an extra, not a style.
+    Console(stderr=True).print(told, style="red", highlight=False, soft_wrap=True, markup=False)
 
 
 def print_json(value: Any) -> None:
@@ -40,6 +42,10 @@ def print_json(value: Any) -> None:
 def moment(value: datetime | None) -> str | None:
     """A time as ISO 8601 in UTC, to the millisecond."""
     return None if value is None else value.astimezone(UTC).isoformat(timespec="milliseconds")
+
+
+def _minute(value: datetime | None) -> str:
+    return "" if value is None else value.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def as_json(record: Record) -> dict[str, Any]:
@@ -63,7 +69,7 @@ def as_json(record: Record) -> dict[str, Any]:
 
 def print_records(records: list[Record]) -> None:
     """A table for people."""
-    table = Table("key", "caller", "state", "asked", "status", "created", "expires", box=None)
+    table = Table("key", "caller", "state", "asked", "status", "created (UTC)", "expires (UTC)", box=None)
     for record in records:
         shown = as_json(record)
         table.add_row(
@@ -72,7 +78,7 @@ def print_records(records: list[Record]) -> None:
             shown["state"],
             f"{record.method} {record.path}",
             str(shown["status"] or ""),
-            shown["created_at"],
-            shown["expires_at"] or "",
+            _minute(record.created_at),
+            _minute(record.expires_at),
         )
     console.print(table)
