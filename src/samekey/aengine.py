@@ -35,25 +35,11 @@ from samekey.errors import CommitUnknown, JoinedBroken, StoreError, TransactionC
 from samekey.run import run_async
 from samekey.stores.gate import AsyncGate
 from samekey.stores.protocols import AsyncStore, Capabilities
+from samekey.stores.shield import shielded as shielded
+from samekey.stores.shield import uninterrupted
 
 InThread = Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]
 T = TypeVar("T")
-
-
-async def shielded(work: Coroutine[Any, Any, T]) -> tuple[T, asyncio.CancelledError | None]:
-    """Run ``work`` to its end, whatever cancels us meanwhile: its result, and the cancellation to raise.
-
-    A caller settles what the result asks for and then raises the cancellation.
-    """
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while True:
-        try:
-            return await asyncio.shield(task), cancelled
-        except asyncio.CancelledError as error:
-            if task.cancelled():
-                raise
-            cancelled = error  # a result that is already there is fetched by the next round
 
 
 class LoopEngine(ABC):
@@ -218,7 +204,10 @@ class AsyncEngine(LoopEngine):
                 break
             await asyncio.sleep(VERIFY_PAUSE_SECONDS)
         judge(verdict, error)
-        record = await self.perform(Find(claim.id))
+        try:
+            record = await self.perform(Find(claim.id))
+        except StoreError:
+            return None  # it is committed all the same: the answer goes without its expiry
         return None if record is None else record.expires_at
 
     async def abandon_now(self, running: Running[Any], *, discard: bool) -> None:
@@ -269,7 +258,7 @@ class ThreadedEngine(LoopEngine):
         if cancelled is None:
             return outcome
         if isinstance(outcome, Running):
-            await self.abandon_now(outcome, discard=True)
+            await uninterrupted(self.abandon_now(outcome, discard=True))
         raise cancelled
 
     async def finish_now(self, running: Running[Any], completion: Completion | None) -> datetime | None:

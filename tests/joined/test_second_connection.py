@@ -16,16 +16,11 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from samekey import Operation, SameKey
 from samekey.errors import UnjoinedConnection
+from tests.joined.faults import sync_side
 from tests.joined.shop import Order, Place, Shop, add, on, open_shop, outcome
 
 INSERT = text("INSERT INTO orders (cart) VALUES ('unjoined')")
 COUNT = text("SELECT count(*) FROM orders")
-
-
-def sync_side(engine: Any) -> Engine:
-    """The engine as the sync code of a handler uses it, also inside of ``run_sync``."""
-    made: Engine = getattr(engine, "sync_engine", engine)
-    return made
 
 
 def by_engine(engine: Engine) -> None:

@@ -34,7 +34,7 @@ _NO_TRANSACTION = "25P01"
 _INTEGRITY_CLASS = "23"
 _RESOURCES_CLASS = "53"  # disk full, out of memory, too many connections
 _SQLITE_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
-_SQLITE_RESOURCES = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM}
+_SQLITE_RESOURCES = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_NOMEM}
 
 
 @contextmanager
@@ -108,7 +108,7 @@ def _commit_error(error: Exception) -> SamekeyError:
         return NotCommitted(f"the database refused the commit (SQLSTATE {state})", retryable=False)
     if isinstance(error, exc.InvalidRequestError):
         return NotCommitted("the application tried to end the joined transaction itself", retryable=False)
-    # No answer, a broken connection, or a server that shuts down: it may or may not have happened.
+    # No answer, a broken connection or disk, or a server that shuts down: it may or may not have happened.
     return CommitUnknown("the connection broke during the commit")
 
 
