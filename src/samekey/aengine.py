@@ -35,7 +35,7 @@ from samekey.errors import CommitUnknown, JoinedBroken, StoreError, TransactionC
 from samekey.run import run_async
 from samekey.stores.gate import AsyncGate
 from samekey.stores.protocols import AsyncStore, Capabilities
-from samekey.stores.shield import shielded as shielded
+from samekey.stores.shield import shielded as shielded  # noqa: PLC0414 - the adapters have it from here
 from samekey.stores.shield import uninterrupted
 
 InThread = Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]

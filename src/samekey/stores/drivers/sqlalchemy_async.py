@@ -34,6 +34,7 @@ from samekey.stores.drivers.sqlalchemy import (
 from samekey.stores.drivers.sqlalchemy_errors import commit_errors, statement_errors
 from samekey.stores.drivers.sqlalchemy_reader import AsyncReader, SqliteReader
 from samekey.stores.drivers.statements import AsyncExecute, async_execute_on, async_performing, driver_of
+from samekey.stores.shield import uninterrupted
 from samekey.stores.sql.dialect import DEFAULT_TABLE
 from samekey.stores.sql.plans import plan_for
 
@@ -65,7 +66,7 @@ class AsyncSqlAlchemyTransaction:
                     if connection.sync_connection is not None:
                         disown(connection.sync_connection)
                     await connection.commit()
-                await self.abandon()
+                await self._abandon(discard=False)  # whoever commits is not to be interrupted anyway
             case Rollback():
                 await self.abandon()
             case Find() | Hold():
@@ -116,7 +117,11 @@ class AsyncSqlAlchemyTransaction:
         return await self._open_connection().run_sync(function)
 
     async def abandon(self, *, discard: bool = False) -> None:
-        """Give the connection back rolled back; ``discard`` closes it for good. Never raises."""
+        """Give the connection back rolled back, even if cancelled; ``discard`` closes it for good."""
+        if self.async_connection is not None:
+            await uninterrupted(self._abandon(discard))
+
+    async def _abandon(self, discard: bool) -> None:
         connection, self.async_connection, self._execute = self.async_connection, None, None
         driver_connection, self._driver_connection = self._driver_connection, None
         if connection is not None:
@@ -187,7 +192,7 @@ class AsyncSqlAlchemyStore:
                     await connection.commit()
                 return result
             finally:
-                await give_back(connection, discard=False)
+                await uninterrupted(give_back(connection, discard=False))
 
     def transaction(self) -> AsyncSqlAlchemyTransaction:
         return AsyncSqlAlchemyTransaction(self)

@@ -29,6 +29,7 @@ from samekey.stores.drivers.statements import (
     execute_on,
     performing,
 )
+from samekey.stores.shield import uninterrupted
 from samekey.stores.sql import plans
 from samekey.stores.sql.dialect import Dialect
 
@@ -88,8 +89,8 @@ class Reader:
 
     def find(self, id: bytes) -> Record | None:
         with self._lock:
-            execute = self._execute or self._open()
             try:
+                execute = self._execute or self._open()
                 return run(plans.find(self._dialect, id), performing(execute))
             except BaseException:
                 self._drop()
@@ -126,12 +127,12 @@ class AsyncReader:
 
     async def find(self, id: bytes) -> Record | None:
         async with self._lock:
-            execute = self._execute or await self._open()
             try:
+                execute = self._execute or await self._open()
                 return await run_async(plans.find(self._dialect, id), async_performing(execute))
             except BaseException:
                 # Also after a cancellation: the connection may be in the middle of an answer.
-                await self._drop()
+                await uninterrupted(self._drop())
                 raise
 
     async def _open(self) -> AsyncExecute:
@@ -156,7 +157,10 @@ class AsyncReader:
 
 
 def _close_detached(connection: Connection) -> None:
-    # Connection.close() leaves a detached connection open where an async driver has no terminate().
-    driver_connection = connection.connection.dbapi_connection
-    if driver_connection is not None:
-        driver_connection.close()
+    pooled = connection.connection
+    if not pooled.is_detached:  # interrupted on the way there: the pool still counts it
+        connection.invalidate()
+        connection.close()
+    elif pooled.dbapi_connection is not None:
+        # Connection.close() leaves a detached connection open where an async driver has no terminate().
+        pooled.dbapi_connection.close()
