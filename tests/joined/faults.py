@@ -14,6 +14,18 @@ Commit = Callable[[], None]
 Fault = Callable[[Commit, Any], None]
 
 
+# The locks of this database; other tests run on the same server.
+_OUR_LOCKS = (
+    "FROM pg_locks JOIN pg_database ON pg_database.oid = database "
+    "WHERE locktype = 'advisory' AND datname = current_database()"
+)
+COUNT_LOCKS = f"SELECT count(*) {_OUR_LOCKS}"
+TERMINATE_CLAIMANTS = f"SELECT pg_terminate_backend(pid, 5000) {_OUR_LOCKS}"
+COUNT_OPEN_TRANSACTIONS = (
+    "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in%' AND datname = current_database()"
+)
+
+
 def sync_side(engine: Any) -> Engine:
     """The engine as sync code uses it, also inside of ``run_sync``."""
     made: Engine = getattr(engine, "sync_engine", engine)

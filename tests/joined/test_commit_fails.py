@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from samekey import Operation
-from tests.joined.faults import Commit, Faults, break_connection, sqlite_error, sync_side
+from tests.joined.faults import TERMINATE_CLAIMANTS, Commit, Faults, break_connection, sqlite_error, sync_side
 from tests.joined.shop import Place, Shop, add, on, open_shop, outcome
 
 LINES = "CREATE TABLE lines (order_id INTEGER REFERENCES orders (id) DEFERRABLE INITIALLY DEFERRED)"
@@ -202,10 +202,9 @@ async def test_a_backend_that_is_terminated_before_the_commit_leaves_nothing(pla
     """The server says why (SQLSTATE 57P01), which does not say whether it had committed."""
     engine = place.engine()
     faults = Faults(engine)
-    terminate = "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory'"
 
     def fault(commit: Commit, _: Any) -> None:
-        assert place.rows(terminate) == [True]
+        assert place.rows(TERMINATE_CLAIMANTS) == [True]
         commit()
 
     async with open_shop(place, engine=engine) as shop:
