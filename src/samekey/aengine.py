@@ -187,8 +187,18 @@ class AsyncEngine(LoopEngine):
             await running.transaction.abandon(discard=True)
             return await self._verified_expiry(running.claim, error)
         if isinstance(result, plans.EndedEarly):
+            await self._hold_anew(running.claim)
             raise JoinedBroken(BROKEN)
         return result.expires_at
+
+    async def _hold_anew(self, claim: Claim) -> None:
+        transaction = self.store.transaction()
+        try:
+            await run_async(plans.hold_anew(claim), transaction.perform)
+        except StoreError:
+            pass  # the answer says "broken" all the same
+        finally:
+            await transaction.abandon()
 
     async def _verified_expiry(self, claim: Claim, error: CommitUnknown) -> datetime | None:
         verdict = plans.Verdict.UNKNOWN

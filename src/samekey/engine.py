@@ -240,8 +240,18 @@ class Engine:
             running.transaction.abandon(discard=True)
             return self._verified_expiry(running.claim, error)
         if isinstance(result, plans.EndedEarly):
+            self._hold_anew(running.claim)
             raise JoinedBroken(BROKEN)
         return result.expires_at
+
+    def _hold_anew(self, claim: Claim) -> None:
+        transaction = self.store.transaction()
+        try:
+            run(plans.hold_anew(claim), transaction.perform)
+        except StoreError:
+            pass  # the answer says "broken" all the same
+        finally:
+            transaction.abandon()
 
     def _verified_expiry(self, claim: Claim, error: CommitUnknown) -> datetime | None:
         verdict = plans.Verdict.UNKNOWN

@@ -169,6 +169,22 @@ def test_finish_lets_out_what_the_commit_says(error: SamekeyError) -> None:
     assert dialogue(plans.finish(COMPLETION), [LATER, error]) == (error, [Complete(COMPLETION), Commit()])
 
 
+@pytest.mark.parametrize(
+    ("outcome", "steps"),
+    [
+        (Granted(8), [Open(), TryClaim(CLAIM), Commit(), Hold(CLAIM.id, CLAIM.owner)]),
+        (Taken(HELD), [Open(), TryClaim(CLAIM), Rollback()]),
+        (Locked(), [Open(), TryClaim(CLAIM), Rollback()]),
+        (None, [Open(), TryClaim(CLAIM), Rollback()]),
+    ],
+)
+def test_a_claim_that_the_application_rolled_back_is_held_anew(
+    outcome: ClaimOutcome | None, steps: list[Step[Any]]
+) -> None:
+    answers = [None, outcome, *[None] * (len(steps) - 2)]
+    assert dialogue(plans.hold_anew(CLAIM), answers) == (None, steps)
+
+
 # verify ------------------------------------------------------------------------------
 
 

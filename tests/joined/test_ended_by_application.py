@@ -17,7 +17,7 @@ from samekey.core.ops import Open, TryClaim
 from samekey.core.policy import FingerprintRule
 from samekey.errors import JoinedBroken
 from samekey.stores.drivers.sqlalchemy import SqlAlchemyStore
-from tests.joined.shop import Place, Shop, add, open_shop, outcome
+from tests.joined.shop import Place, Shop, add, on, open_shop, outcome
 
 STATEMENTS = [
     "COMMIT",
@@ -110,13 +110,17 @@ def on_driver(db: Session, statement: str) -> None:
     """Run ``statement`` where SQLAlchemy does not see it."""
     connection = db.connection()
     driver_connection: Any = connection.connection.driver_connection
-    done = driver_connection.execute(statement)
+    if statement == ".commit()" and hasattr(driver_connection, "commit"):
+        done = driver_connection.commit()
+    else:
+        done = driver_connection.execute("COMMIT" if statement == ".commit()" else statement)
     if connection.dialect.is_async:
         await_only(done)
 
 
 BEHIND: dict[str, list[str]] = {
     "commit": ["COMMIT"],
+    "commit-by-the-driver": [".commit()"],
     "commit-and-begin": ["COMMIT", "BEGIN"],
 }
 
@@ -153,15 +157,33 @@ async def test_what_comes_after_the_early_commit_is_rolled_back(place: Place) ->
         assert (shop.orders, shop.records) == (["early"], ["held"])
 
 
-async def test_a_rollback_behind_sqlalchemy_leaves_nothing(place: Place) -> None:
+async def test_a_rollback_behind_sqlalchemy_is_held_too(place: Place) -> None:
+    """What came after it might have been committed; that nothing was cannot be known."""
+    runs = []
+
     def handler(db: Session, op: Operation) -> Any:
+        runs.append(op.key_id)
         add(db)
         db.commit()
         on_driver(db, "ROLLBACK")
 
     async with open_shop(place, handler) as shop:
         assert outcome(await shop.post()) == (500, "joined-broken")
-        assert (shop.orders, shop.records) == ([], [])
+        assert (shop.orders, shop.records) == ([], ["held"])
+        assert outcome(await shop.post()) == (409, "outcome-unknown")
+        assert len(runs) == 1
+
+
+@on("sqlite")
+async def test_after_a_rollback_sqlite_commits_each_statement_so_it_is_held(place: Place) -> None:
+    def handler(db: Session, op: Operation) -> Any:
+        on_driver(db, "ROLLBACK")
+        on_driver(db, "INSERT INTO orders (cart) VALUES ('committed')")
+
+    async with open_shop(place, handler, engine=place.engine(isolation_level="AUTOCOMMIT")) as shop:
+        assert outcome(await shop.post()) == (500, "joined-broken")
+        assert outcome(await shop.post()) == (409, "outcome-unknown")
+        assert (shop.orders, shop.records) == (["committed"], ["held"])
 
 
 async def test_an_early_commit_and_then_an_exception_is_held_by_the_first_retry(place: Place) -> None:

@@ -97,6 +97,21 @@ async def finish(completion: Completion) -> Committed | EndedEarly:
     return Committed(expires_at)
 
 
+async def hold_anew(claim: Claim) -> None:
+    """Hold an operation whose claim went away with the transaction that the application rolled back itself.
+
+    What it wrote since may be committed (SQLite's driver commits each statement that no BEGIN
+    precedes), so a retry must not run it again unasked.
+    """
+    await Open()
+    if isinstance(await TryClaim(claim), Granted):
+        # A crash in between leaves a claim that is visible while running: the next look holds it.
+        await Commit()
+        await Hold(claim.id, claim.owner)
+    else:
+        await Rollback()
+
+
 # Leased mode: the claim commits first, so a record can be seen running, lapsed and held ----------
 
 
