@@ -9,6 +9,7 @@ What both colours share stands here as functions on a sync ``Connection``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -29,6 +30,7 @@ from samekey.stores.sql.dialect import DEFAULT_TABLE, Dialect
 from samekey.stores.sql.plans import plan_for
 
 _DIALECTS: dict[str, Callable[[str], Dialect]] = {"postgresql": postgres.dialect, "sqlite": sqlite.dialect}
+CANCEL_SECONDS_MAX = 2.0  # to reach the server; the statement ends anyhow when its client is gone
 OWNED = "samekey"  # in Connection.info: the transaction that may be ended by samekey only
 
 
@@ -210,15 +212,44 @@ class SqlAlchemyTransaction:
 def give_back(connection: Connection, *, discard: bool) -> None:
     """Return a connection to its pool, or close it where that is not possible. Never raises."""
     try:
-        if is_left_open(connection):
-            roll_back(connection)
         if discard:
-            connection.invalidate()
-        connection.close()
+            throw_away(connection)
+        else:
+            if is_left_open(connection):
+                roll_back(connection)
+            connection.close()
     except Exception:  # noqa: BLE001 - whatever is wrong with it, it must not be used again
         # The pool could not reset it: the database rolls back when the connection breaks.
         if not connection.closed:
             connection.invalidate()
+
+
+def throw_away(connection: Connection) -> None:
+    """Take a connection out of its pool, rolled back, so that nothing on it is ever committed.
+
+    Somebody may still be using it: when the request of a ``def`` handler is cancelled, the handler's
+    thread goes on, in the middle of a statement or before its next one.
+    """
+    if connection.closed or connection.invalidated:
+        return connection.close()
+    driver_connection: Any = connection.connection.driver_connection
+    if connection.dialect.name == "sqlite":
+        # In autocommit the thread's next statement would commit by itself.
+        with suppress(Exception):
+            driver_connection.execute("PRAGMA query_only = ON")
+        with suppress(Exception):
+            driver_connection.rollback()
+        # CPython crashes when an SQLite connection is closed below a running statement, so this one
+        # is closed when the last one who uses it lets it go.
+        return connection.detach()
+    # psycopg's rollback waits for a running statement, which the server is told to give up.
+    if hasattr(driver_connection, "cancel_safe"):
+        with suppress(Exception):
+            driver_connection.cancel_safe(timeout=CANCEL_SECONDS_MAX)
+    with suppress(Exception):
+        driver_connection.rollback()
+    connection.invalidate()
+    connection.close()
 
 
 class SqlAlchemyStore:

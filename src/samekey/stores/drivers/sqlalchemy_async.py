@@ -137,10 +137,10 @@ class AsyncSqlAlchemyTransaction:
 async def give_back(connection: AsyncConnection, *, discard: bool) -> None:
     """Return a connection to its pool, or close it where that is not possible. Never raises."""
     try:
-        if connection.sync_connection is not None and is_left_open(connection.sync_connection):
-            await connection.run_sync(roll_back)
         if discard:
             await connection.invalidate()
+        elif connection.sync_connection is not None and is_left_open(connection.sync_connection):
+            await connection.run_sync(roll_back)
         await connection.close()
     except Exception:  # noqa: BLE001 - whatever is wrong with it, it must not be used again
         if not connection.closed:
