@@ -10,20 +10,13 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.joined.faults import COUNT_LOCKS, COUNT_OPEN_TRANSACTIONS
 from tests.joined.shop import Place, Shop, checked_out, open_shop, outcome
 
 Request = Callable[[], Coroutine[Any, Any, Any]]
 
 TURNS_MIN, TURNS_MAX = 60, 400
 SECONDS_MAX = 10.0
-IDLE_IN_TRANSACTION = (
-    "SELECT count(*) FROM pg_stat_activity "
-    "WHERE datname = current_database() AND state LIKE 'idle in transaction%'"
-)
-ADVISORY_LOCKS = (
-    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' "
-    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-)
 
 
 async def some_turns(turns: int) -> None:
@@ -89,7 +82,7 @@ async def test_after_any_number_of_turns_a_retry_makes_one_order_bl_34(cancel: C
         # Some were cancelled before their commit and others after it: both sides were met.
         assert kinds == {(201, None), (201, "replay")}
         if not place.sqlite:
-            assert place.rows(IDLE_IN_TRANSACTION) + place.rows(ADVISORY_LOCKS) == [0, 0]
+            assert place.rows(COUNT_OPEN_TRANSACTIONS) + place.rows(COUNT_LOCKS) == [0, 0]
 
 
 @pytest.mark.parametrize("cancel", CANCELS.values(), ids=CANCELS)
