@@ -161,9 +161,13 @@ def test_a_look_before_the_write_is_caught_on_memory_bl_15() -> None:
 def test_a_completion_after_the_commit_is_caught_on_sqlite(sqlite: Callable[..., JoinedWorld]) -> None:
     """By the driver, which sees the claim committed; and by a crash between the two."""
     make_world = partial(sqlite, finish=complete_after_commit)
-    assert explore(make_world, 1).failures[0].endswith(
-        "wrong: an answer was given, but the record does not hold it\n"
-        "wrong: with 1 changes committed a retry got 'Broken'"
+    assert (
+        explore(make_world, 1)
+        .failures[0]
+        .endswith(
+            "wrong: an answer was given, but the record does not hold it\n"
+            "wrong: with 1 changes committed a retry got 'Broken'"
+        )
     )
     report = explore(make_world, 1, crashes=1)
     assert report.failures[0] == (
