@@ -1,8 +1,7 @@
-"""Disconnects and cancellations: the operation still settles, whatever the moment."""
+"""A client that disconnects: the operation still settles. (Cancellations: tests/joined.)"""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from typing import Any
 
@@ -13,7 +12,6 @@ from tests.server.shop import add, commit, open_shop
 from tests.server.test_sizes import scope
 
 Place = tuple[str, bool]
-TURNS_MAX = 400
 
 
 def routes(app: FastAPI, samekey: SameKey) -> None:
@@ -23,50 +21,6 @@ def routes(app: FastAPI, samekey: SameKey) -> None:
         await asyncio.sleep(0)
         await commit(db)
         return made
-
-
-async def test_a_task_cancelled_at_any_turn_leaves_all_or_nothing_bl_34(everywhere: Place) -> None:
-    """BL-34: the cancellation is no ordinary exception; whatever it interrupts, a retry makes one order."""
-    async with open_shop(*everywhere, routes) as shop:
-        assert (await shop.post(key="first")).status_code == 201
-        finished = 0
-        turns = 0
-        while finished < 2 and turns < TURNS_MAX:
-            turns += 1
-            key = f"turn-{turns}"
-            before = shop.orders()
-            finished += await cancelled_after(turns, shop.app, key.encode())
-            assert shop.checked_out == 0
-            answer = await asyncio.wait_for(shop.post(path="/orders", key=key, content=b""), 10)
-            assert answer.status_code == 201, (turns, answer.text)
-            assert shop.orders() == before + 1
-        assert finished == 2
-
-
-async def cancelled_after(turns: int, app: Any, key: bytes) -> bool:
-    """Cancel the request after so many turns of the loop; whether it had finished by itself before."""
-    body = [{"type": "http.request", "body": b"", "more_body": False}]
-
-    async def receive() -> Any:
-        return body.pop() if body else await asyncio.Event().wait()
-
-    async def send(message: Any) -> None:
-        await asyncio.sleep(0)
-
-    task = asyncio.create_task(app(scope("/orders", key=key), receive, send))
-    for _ in range(turns):
-        await asyncio.sleep(0)
-        if task.done():
-            await task
-            return True
-    # Database I/O needs real time, not only turns.
-    await asyncio.sleep(0.0005 * (turns % 7))
-    task.cancel()
-    try:
-        await task
-    except asyncio.CancelledError:
-        return False
-    return True
 
 
 async def test_a_client_that_goes_away_changes_nothing(everywhere: Place) -> None:
