@@ -18,7 +18,6 @@ def routes(app: FastAPI, samekey: SameKey) -> None:
     @app.post("/orders", status_code=201)
     async def create(db: Any = Depends(samekey.session)) -> dict[str, int]:
         made = {"id": await add(db, "1")}
-        await asyncio.sleep(0)
         await commit(db)
         return made
 
