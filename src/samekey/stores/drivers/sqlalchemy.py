@@ -8,6 +8,7 @@ What both colours share stands here as functions on a sync ``Connection``.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
@@ -18,7 +19,7 @@ from sqlalchemy.engine import make_url
 
 from samekey.core.ops import Commit, Complete, CreateSchema, Find, Hold, Open, Rollback, Search, Step
 from samekey.core.ops import ReadSchemaVersion as ReadVersion
-from samekey.errors import ConfigurationError, NotCommitted, SamekeyError, StoreError
+from samekey.errors import ConfigurationError, NotCommitted, SamekeyError, StoreBusy, StoreError
 from samekey.run import run
 from samekey.stores.drivers.savepoints import with_plain_savepoints
 from samekey.stores.drivers.sqlalchemy_errors import commit_errors, statement_errors
@@ -31,6 +32,9 @@ from samekey.stores.sql.plans import plan_for
 
 _DIALECTS: dict[str, Callable[[str], Dialect]] = {"postgresql": postgres.dialect, "sqlite": sqlite.dialect}
 CANCEL_SECONDS_MAX = 2.0  # to reach the server; the statement ends anyhow when its client is gone
+BUSY_TRIES_MAX = 50
+BUSY_PAUSE_SECONDS = 0.1
+BUSY_TIMEOUT = "PRAGMA busy_timeout"  # milliseconds that SQLite waits for another process's writer
 OWNED = "samekey"  # in Connection.info: the transaction that may be ended by samekey only
 
 
@@ -83,7 +87,16 @@ def busy_statement(dialect: Dialect, busy_seconds: float | None) -> str | None:
     """What sets the wait for a writer in another process; None leaves it as the engine has it."""
     if busy_seconds is None or not dialect.single_writer:
         return None
-    return f"PRAGMA busy_timeout = {round(busy_seconds * 1000)}"
+    return f"{BUSY_TIMEOUT} = {round(busy_seconds * 1000)}"
+
+
+def tries_when_busy(dialect: Dialect, step: Step[Any]) -> int:
+    """How often a step is tried that meets a busy database.
+
+    SQLite does not wait for its turn to change the journal mode, so those who make the table at
+    the same moment have to ask again.
+    """
+    return BUSY_TRIES_MAX if isinstance(step, CreateSchema) and dialect.single_writer else 1
 
 
 def own(connection: Connection) -> None:
@@ -187,12 +200,23 @@ class SqlAlchemyTransaction:
                 # event of its own has just done so.
                 if in_transaction(self._driver_connection()):
                     self._execute("ROLLBACK", {})
-                if self._store.busy_statement is not None:
-                    self._execute(self._store.busy_statement, {})
-                self._execute(self._dialect.begin_write if write else "BEGIN", {})
+                begin = self._dialect.begin_write if write else "BEGIN"
+                if self._store.busy_statement is None:
+                    self._execute(begin, {})
+                else:
+                    self._begin_within(self._store.busy_statement, begin)
         except BaseException:
             self.abandon()
             raise
+
+    def _begin_within(self, busy_statement: str, begin: str) -> None:
+        """Begin with a wait of our own; the application's connection keeps its own."""
+        ((milliseconds,),) = self._running()(BUSY_TIMEOUT, {})
+        self._running()(busy_statement, {})
+        try:
+            self._running()(begin, {})
+        finally:
+            self._running()(f"{BUSY_TIMEOUT} = {milliseconds}", {})
 
     def _running(self) -> Execute:
         if self._execute is None:
@@ -282,6 +306,14 @@ class SqlAlchemyStore:
         return self.perform(step)
 
     def perform(self, step: Step[Any]) -> Any:
+        for _ in range(tries_when_busy(self.dialect, step) - 1):
+            try:
+                return self._perform_once(step)
+            except StoreBusy:
+                time.sleep(BUSY_PAUSE_SECONDS)
+        return self._perform_once(step)
+
+    def _perform_once(self, step: Step[Any]) -> Any:
         with statement_errors():
             connection = self.engine.connect()
             try:

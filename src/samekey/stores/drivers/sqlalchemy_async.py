@@ -7,6 +7,7 @@ statements are awaited on the async driver itself.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -15,10 +16,12 @@ from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from samekey.core.ops import Commit, Complete, Find, Hold, Open, Rollback, Step
-from samekey.errors import SamekeyError, StoreError
+from samekey.errors import SamekeyError, StoreBusy, StoreError
 from samekey.run import run_async
 from samekey.stores.drivers.savepoints import with_plain_savepoints
 from samekey.stores.drivers.sqlalchemy import (
+    BUSY_PAUSE_SECONDS,
+    BUSY_TIMEOUT,
     busy_statement,
     capabilities,
     dialect_for,
@@ -30,6 +33,7 @@ from samekey.stores.drivers.sqlalchemy import (
     journal_statements,
     own,
     roll_back,
+    tries_when_busy,
 )
 from samekey.stores.drivers.sqlalchemy_errors import commit_errors, statement_errors
 from samekey.stores.drivers.sqlalchemy_reader import AsyncReader, SqliteReader
@@ -95,12 +99,26 @@ class AsyncSqlAlchemyTransaction:
                 # event of its own has just done so.
                 if in_transaction(self._driver_connection):
                     await self._execute("ROLLBACK", {})
-                if self._store.busy_statement is not None:
-                    await self._execute(self._store.busy_statement, {})
-                await self._execute(self._dialect.begin_write if write else "BEGIN", {})
+                begin = self._dialect.begin_write if write else "BEGIN"
+                if self._store.busy_statement is None:
+                    await self._execute(begin, {})
+                else:
+                    await self._begin_within(self._store.busy_statement, begin)
         except BaseException:
             await self.abandon(discard=True)
             raise
+
+    async def _begin_within(self, busy_statement: str, begin: str) -> None:
+        """Begin with a wait of our own; the application's connection keeps its own."""
+        ((milliseconds,),) = await self._running()(BUSY_TIMEOUT, {})
+        await self._running()(busy_statement, {})
+        try:
+            await self._running()(begin, {})
+        finally:
+            await uninterrupted(self._restore(milliseconds))
+
+    async def _restore(self, milliseconds: int) -> None:
+        await self._running()(f"{BUSY_TIMEOUT} = {milliseconds}", {})
 
     def _running(self) -> AsyncExecute:
         if self._execute is None:
@@ -176,6 +194,14 @@ class AsyncSqlAlchemyStore:
         return await self.perform(step)
 
     async def perform(self, step: Step[Any]) -> Any:
+        for _ in range(tries_when_busy(self.dialect, step) - 1):
+            try:
+                return await self._perform_once(step)
+            except StoreBusy:
+                await asyncio.sleep(BUSY_PAUSE_SECONDS)
+        return await self._perform_once(step)
+
+    async def _perform_once(self, step: Step[Any]) -> Any:
         with statement_errors():
             connection = await self.engine.connect()
             try:
