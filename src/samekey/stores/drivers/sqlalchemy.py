@@ -32,7 +32,7 @@ from samekey.stores.sql.plans import plan_for
 
 _DIALECTS: dict[str, Callable[[str], Dialect]] = {"postgresql": postgres.dialect, "sqlite": sqlite.dialect}
 CANCEL_SECONDS_MAX = 2.0  # to reach the server; the statement ends anyhow when its client is gone
-BUSY_TRIES_MAX = 50
+BUSY_SECONDS_MAX = 5.0
 BUSY_PAUSE_SECONDS = 0.1
 BUSY_TIMEOUT = "PRAGMA busy_timeout"  # milliseconds that SQLite waits for another process's writer
 OWNED = "samekey"  # in Connection.info: the transaction that may be ended by samekey only
@@ -90,13 +90,13 @@ def busy_statement(dialect: Dialect, busy_seconds: float | None) -> str | None:
     return f"{BUSY_TIMEOUT} = {round(busy_seconds * 1000)}"
 
 
-def tries_when_busy(dialect: Dialect, step: Step[Any]) -> int:
-    """How often a step is tried that meets a busy database.
+def seconds_when_busy(dialect: Dialect, step: Step[Any]) -> float:
+    """How long a step that meets a busy database is tried again.
 
     SQLite does not wait for its turn to change the journal mode, so those who make the table at
-    the same moment have to ask again.
+    the same moment have to ask again. A long operation beside us is told soon all the same.
     """
-    return BUSY_TRIES_MAX if isinstance(step, CreateSchema) and dialect.single_writer else 1
+    return BUSY_SECONDS_MAX if isinstance(step, CreateSchema) and dialect.single_writer else 0.0
 
 
 def own(connection: Connection) -> None:
@@ -306,12 +306,14 @@ class SqlAlchemyStore:
         return self.perform(step)
 
     def perform(self, step: Step[Any]) -> Any:
-        for _ in range(tries_when_busy(self.dialect, step) - 1):
+        deadline = time.monotonic() + seconds_when_busy(self.dialect, step)
+        while True:
             try:
                 return self._perform_once(step)
             except StoreBusy:
+                if time.monotonic() >= deadline:
+                    raise
                 time.sleep(BUSY_PAUSE_SECONDS)
-        return self._perform_once(step)
 
     def _perform_once(self, step: Step[Any]) -> Any:
         with statement_errors():

@@ -8,6 +8,7 @@ statements are awaited on the async driver itself.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -33,7 +34,7 @@ from samekey.stores.drivers.sqlalchemy import (
     journal_statements,
     own,
     roll_back,
-    tries_when_busy,
+    seconds_when_busy,
 )
 from samekey.stores.drivers.sqlalchemy_errors import commit_errors, statement_errors
 from samekey.stores.drivers.sqlalchemy_reader import AsyncReader, SqliteReader
@@ -194,12 +195,14 @@ class AsyncSqlAlchemyStore:
         return await self.perform(step)
 
     async def perform(self, step: Step[Any]) -> Any:
-        for _ in range(tries_when_busy(self.dialect, step) - 1):
+        deadline = time.monotonic() + seconds_when_busy(self.dialect, step)
+        while True:
             try:
                 return await self._perform_once(step)
             except StoreBusy:
+                if time.monotonic() >= deadline:
+                    raise
                 await asyncio.sleep(BUSY_PAUSE_SECONDS)
-        return await self._perform_once(step)
 
     async def _perform_once(self, step: Step[Any]) -> Any:
         with statement_errors():
