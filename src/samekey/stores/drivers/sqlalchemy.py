@@ -126,12 +126,15 @@ def is_left_open(connection: Connection) -> bool:
     if connection.closed or connection.invalidated:
         return False
     owned = connection.info.pop(OWNED, None) is not None
+    if connection.dialect.name == "sqlite":
+        # SQLAlchemy may be told to skip the rollback of a driver in autocommit; the BEGIN was ours.
+        return in_transaction(connection.connection.driver_connection)
     transaction = connection.get_transaction()
     return owned if transaction is None else not transaction.is_active
 
 
 def roll_back(connection: Connection) -> None:
-    connection.dialect.do_rollback(connection.connection)
+    connection.connection.rollback()  # the driver's own: the dialect's may be skipped
 
 
 def in_transaction(driver_connection: Any) -> bool:
