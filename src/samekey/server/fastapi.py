@@ -11,6 +11,7 @@ In which order things happen, and what is one transaction, is told in ``exchange
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import re
@@ -119,11 +120,13 @@ class SameKey(RouteClaim):
         self.site = Site(self.database_on(engine), namespace, secret, documentation)
         self.session = RouteSession(self, self.caller, self.policy)
         self._started = False
+        self._starting: asyncio.Task[None] | None = None
 
     def move_to(self, site: Site) -> None:
         """Serve from ``site`` from now on; its start-up checks run at the next request."""
         self.site = site
         self._started = False
+        self._starting = None
 
     def route(self, **options: Any) -> RouteClaim:
         """The dependency for a route with options of its own: ``Depends(samekey.route(required=True))``."""
@@ -167,9 +170,20 @@ class SameKey(RouteClaim):
         Raises ConfigurationError (SchemaError) with what to change, StoreUnavailable when the
         database does not answer; then the first request tries again.
         """
-        if not self._started:
-            await self.site.database.start()
-            self._started = True
+        if self._started:
+            return
+        # Requests that arrive together share one attempt, and its failure: the proof writes, so twenty
+        # of them would wait for each other, or one after another for a database that does not answer.
+        task = self._starting
+        if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
+            task = self._starting = asyncio.ensure_future(self._start())
+            task.add_done_callback(_seen)
+        await asyncio.shield(task)
+
+    async def _start(self) -> None:
+        site = self.site
+        await site.database.start()
+        self._started = site is self.site
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +240,12 @@ class Guard:
             await send(message)
 
         return checked
+
+
+def _seen(task: asyncio.Task[None]) -> None:
+    # Whoever waited for it may be gone; its failure is told to the next one who asks.
+    if not task.cancelled():
+        task.exception()
 
 
 def exchange_of(request: Request) -> Exchange:
