@@ -19,9 +19,10 @@ import inspect
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum, auto
 from typing import Any, Literal, assert_never
 
@@ -42,7 +43,7 @@ from samekey.core.decide import (
 )
 from samekey.core.fingerprint import fingerprint
 from samekey.core.keys import key_hint
-from samekey.core.model import OWNER_BYTES, Answer, Claim, record_id
+from samekey.core.model import OWNER_BYTES, Answer, Claim, Completion, record_id
 from samekey.core.policy import Policy
 from samekey.engine import Running, completion_of
 from samekey.errors import (
@@ -62,7 +63,7 @@ from samekey.http.problem import Problem
 from samekey.http.recorder import Complete, Overflow, Recorder
 from samekey.server.body import BodyTee
 from samekey.server.database import Database, JoinedSession
-from samekey.server.operation import Operation, enter
+from samekey.server.operation import AfterCommit, Operation, enter
 from samekey.stores.drivers.sqlalchemy import joined_now
 
 Scope = MutableMapping[str, Any]
@@ -143,19 +144,14 @@ class Exchange:
         try:
             await app(self._scope, self._receive_checked, self._on_message)
         except BaseException as error:
-            cancelled = isinstance(error, asyncio.CancelledError)
-            async with self._lock:  # the hold timer may be settling at this moment
-                await self._abandon(discard=cancelled)
+            await self._leave(discard=isinstance(error, asyncio.CancelledError))
             if self._refusal is None or not isinstance(error, Exception):
                 raise
         else:
             # An answer that was begun and never ended (the client went away) is not an answer.
-            async with self._lock:
-                await self._abandon()
-        finally:
-            self._stop_timer()
-        if self._hold_task is not None:
-            await self._hold_task
+            await self._leave()
+            if self._hold_task is not None:
+                self._hold_task.result()
         if self._refusal is not None:
             await self._answer_refusal()
 
@@ -361,6 +357,24 @@ class Exchange:
                         await self._settle(verdict.answer)
                         await self._pass_on_held(recorder)
 
+    async def _leave(self, *, discard: bool = False) -> None:
+        """The application has ended: let the timer's own settling end too, then undo what is still open."""
+        self._stop_timer()
+        task, cancelled = self._hold_task, None
+        while task is not None and not task.done():
+            if discard:
+                task.cancel()  # a commit runs to its end, a client that does not read is given up
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError as error:
+                discard, cancelled = True, error
+        if task is not None and not task.cancelled():
+            task.exception()  # seen: where it matters, ``run`` raises it
+        async with self._lock:
+            await self._abandon(discard=discard)
+        if cancelled is not None:
+            raise cancelled
+
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -388,8 +402,31 @@ class Exchange:
         completion = None
         if answer is not None:
             completion = completion_of(running, answer, self._policy, operation.keep_seconds)
+        expires_at, cancelled = await self._commit(running, completion)
+        self._running, self._phase = None, _Phase.PASSING
+        if self._session is not None:
+            self._session.committed()
+        functions = operation.settled()
+        if functions:
+            _, cancelled_now = await shielded(_call_all(functions))
+            cancelled = cancelled_now or cancelled
+        if cancelled is not None:
+            # The commit stands. What the client gets now is for whoever cancelled us to say: a time-out
+            # around the application has an answer of its own.
+            self._held.clear()
+            raise cancelled
+        for message in self._held:
+            if message["type"] == "http.response.start" and expires_at is not None:
+                message["headers"] = [*message.get("headers", ()), *first_answer_headers(expires_at)]
+            await self._send(message)
+        self._held.clear()
+
+    async def _commit(
+        self, running: Running[Any], completion: Completion | None
+    ) -> tuple[datetime | None, asyncio.CancelledError | None]:
+        """Commit whatever happens to us; a commit that fails refuses late and raises Stop."""
         try:
-            expires_at, cancelled = await shielded(self._site.database.engine.finish(running, completion))
+            return await shielded(self._site.database.engine.finish(running, completion))
         except NotCommitted as error:
             cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
             refusal = problems.not_committed() if error.retryable else cause
@@ -397,32 +434,12 @@ class Exchange:
         except CommitUnknown as error:
             raise await self._refuse_late(problems.commit_unknown()) from error
         except JoinedBroken as error:
-            _log.error("record %s is held: %s", operation.key_id, error)
+            _log.error("record %s is held: %s", running.claim.id.hex() if running.claim else None, error)
             raise await self._refuse_late(problems.joined_broken()) from error
         except StoreUnavailable as error:
             raise await self._refuse_late(problems.not_committed()) from error
         except Exception as error:
             raise await self._refuse_late(error) from error
-        self._running, self._phase = None, _Phase.PASSING
-        await self._after_commit(operation)
-        for message in self._held:
-            if message["type"] == "http.response.start" and expires_at is not None:
-                message["headers"] = [*message.get("headers", ()), *first_answer_headers(expires_at)]
-            await self._send(message)
-        self._held.clear()
-        if cancelled is not None:
-            raise cancelled
-
-    async def _after_commit(self, operation: Operation) -> None:
-        if self._session is not None:
-            self._session.committed()
-        for function in operation.settled():
-            try:
-                result = function()
-                if inspect.isawaitable(result):
-                    await result
-            except Exception:  # noqa: BLE001 - the commit stands, whatever the application's code does
-                _log.exception("an after_commit function failed after the commit")
 
     async def _abandon(self, *, discard: bool = False) -> None:
         """Roll back whatever is open: nothing remains, the key is free."""
@@ -476,6 +493,16 @@ class Exchange:
         start = {"type": "http.response.start", "status": status, "headers": list(headers)}
         await self._send(start)
         await self._send({"type": "http.response.body", "body": body})
+
+
+async def _call_all(functions: Sequence[AfterCommit]) -> None:
+    for function in functions:
+        try:
+            result = function()
+            if inspect.isawaitable(result):
+                await result
+        except Exception:  # noqa: BLE001 - the commit stands, whatever the application's code does
+            _log.exception("an after_commit function failed after the commit")
 
 
 def _raising(error: Exception) -> App:
