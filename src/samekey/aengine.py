@@ -99,16 +99,19 @@ class LoopEngine(ABC):
         try:
             return await self.finish_now(running, completion)
         finally:
-            await self.abandon(running)
+            self._leave_gate(running)
 
     async def abandon(self, running: Running[Any], *, discard: bool = False) -> None:
         """As ``Engine.abandon``."""
         try:
             await self.abandon_now(running, discard=discard)
         finally:
-            if running.gated and self._gate is not None:
-                running.gated = False
-                self._gate.leave(None if running.claim is None else running.claim.id)
+            self._leave_gate(running)
+
+    def _leave_gate(self, running: Running[Any]) -> None:
+        if running.gated and self._gate is not None:
+            running.gated = False
+            self._gate.leave(None if running.claim is None else running.claim.id)
 
     async def prepare(self) -> None:
         """As ``Engine.prepare``."""
@@ -130,7 +133,8 @@ class LoopEngine(ABC):
     async def open_now(self, *, write: bool) -> Running[Any]: ...
 
     @abstractmethod
-    async def finish_now(self, running: Running[Any], completion: Completion | None) -> datetime | None: ...
+    async def finish_now(self, running: Running[Any], completion: Completion | None) -> datetime | None:
+        """Finish past the gate; the transaction has ended afterwards, whatever happened."""
 
     @abstractmethod
     async def abandon_now(self, running: Running[Any], *, discard: bool) -> None: ...
@@ -177,6 +181,12 @@ class AsyncEngine(LoopEngine):
         return Running(None, 0, transaction)
 
     async def finish_now(self, running: Running[Any], completion: Completion | None) -> datetime | None:
+        try:
+            return await self._finish(running, completion)
+        finally:
+            await running.transaction.abandon()
+
+    async def _finish(self, running: Running[Any], completion: Completion | None) -> datetime | None:
         perform = running.transaction.perform
         if completion is None or running.claim is None:
             await perform(Commit())

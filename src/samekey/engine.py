@@ -186,16 +186,19 @@ class Engine:
         try:
             return self.finish_now(running, completion)
         finally:
-            self.abandon(running)
+            self._leave_gate(running)
 
     def abandon(self, running: Running[Transaction], *, discard: bool = False) -> None:
         """Roll back whatever is still open: nothing remains, the key is free. Never raises."""
         try:
             running.transaction.abandon(discard=discard)
         finally:
-            if running.gated and self._gate is not None:
-                running.gated = False
-                self._gate.leave(None if running.claim is None else running.claim.id)
+            self._leave_gate(running)
+
+    def _leave_gate(self, running: Running[Transaction]) -> None:
+        if running.gated and self._gate is not None:
+            running.gated = False
+            self._gate.leave(None if running.claim is None else running.claim.id)
 
     # Without gate and waiting: what the shell for sync stores under an event loop calls in threads.
 
@@ -230,6 +233,13 @@ class Engine:
         return Running(None, 0, transaction)
 
     def finish_now(self, running: Running[Transaction], completion: Completion | None) -> datetime | None:
+        """Finish past the gate; the transaction has ended afterwards, whatever happened."""
+        try:
+            return self._finish(running, completion)
+        finally:
+            running.transaction.abandon()
+
+    def _finish(self, running: Running[Transaction], completion: Completion | None) -> datetime | None:
         perform = running.transaction.perform
         if completion is None or running.claim is None:
             perform(Commit())

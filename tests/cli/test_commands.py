@@ -16,7 +16,7 @@ from sqlalchemy import text
 from samekey.cli import main
 from samekey.cli.output import complain
 from samekey.core.model import Answer, Claim, Completion, Fingerprint, record_id
-from samekey.core.ops import Commit, Complete, CreateSchema, Open, TryClaim
+from samekey.core.ops import Complete, CreateSchema, TryClaim
 from samekey.stores.drivers.sqlalchemy import SqlAlchemyStore
 from samekey.stores.url import open_store
 
@@ -66,12 +66,10 @@ def add(store: SqlAlchemyStore) -> Callable[[str, str], None]:
     def add_record(key: str, caller: str) -> None:
         id, owner = record_id("", caller, key), bytes(16)
         transaction = store.transaction()
-        transaction.perform(Open())
         claim = Claim(id, owner, Fingerprint(1, b"f"), caller, key[:6], "POST", "/orders")
         granted = transaction.perform(TryClaim(claim))
         answer = Answer(201, ((b"location", b"/orders/1"), (b"x-token", b"hush")), b'{"card": "4111"}')
         transaction.perform(Complete(Completion(id, owner, granted.fence, answer, 3600.0)))
-        transaction.perform(Commit())
 
     return add_record
 

@@ -8,7 +8,8 @@ import pytest
 
 from samekey.core import plans
 from samekey.core.model import Completion
-from samekey.core.ops import Commit, Find, Open, Rollback
+from samekey.core.ops import Find, Open, Rollback
+from samekey.errors import StoreError
 from tests.contract.moves import (
     ANSWER,
     LATE_ANSWER,
@@ -31,9 +32,11 @@ def test_another_owner_fence_or_id_writes_nothing(store: Subject, wrong: str) ->
     changes = {"owner": bytes(16), "fence": fence + 1, "id": a_claim("order-2").id}
     late: Completion = replace(right, answer=LATE_ANSWER, **{wrong: changes[wrong]})  # type: ignore[arg-type]
     assert complete(transaction, late) is None
-    assert isinstance(transaction.run(plans.finish(right)), plans.Committed)
+    transaction.abandon()
+    assert store.perform(Find(claim.id)) is None
+    operate(store, claim)
     record = found(store, claim)
-    assert (record.owner, record.fence, record.answer) == (claim.owner, fence, ANSWER)
+    assert (record.owner, record.answer) == (claim.owner, ANSWER)
 
 
 def test_an_earlier_claim_of_ours_writes_nothing(store: Subject) -> None:
@@ -50,7 +53,7 @@ def test_a_completion_without_a_claim_writes_nothing(store: Subject) -> None:
     transaction = store.transaction()
     transaction.perform(Open())
     assert complete(transaction, completion_of(a_claim(), 1)) is None
-    transaction.perform(Commit())
+    transaction.perform(Rollback())
     assert store.perform(Find(a_claim().id)) is None
 
 
@@ -58,8 +61,8 @@ def test_a_second_completion_writes_nothing(store: Subject) -> None:
     claim = a_claim()
     transaction, fence = claimed(store, claim)
     assert complete(transaction, completion_of(claim, fence)) is not None
-    assert complete(transaction, completion_of(claim, fence, LATE_ANSWER)) is None
-    transaction.perform(Commit())
+    with pytest.raises(StoreError):  # the first one committed: there is no transaction any more
+        complete(transaction, completion_of(claim, fence, LATE_ANSWER))
     assert found(store, claim).answer == ANSWER
 
 
@@ -69,7 +72,7 @@ def test_a_completed_record_of_another_is_left_alone(store: Subject) -> None:
     transaction = store.transaction()
     transaction.perform(Open())
     assert complete(transaction, completion_of(claim, fence, LATE_ANSWER)) is None
-    transaction.perform(Commit())
+    transaction.perform(Rollback())
     assert found(store, claim).answer == ANSWER
 
 

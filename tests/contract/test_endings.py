@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from samekey.core import plans
 from samekey.core.model import Granted
-from samekey.core.ops import Commit, Find, Open, Rollback, TryClaim
+from samekey.core.ops import Commit, Complete, Find, Open, Rollback, Step, TryClaim
 from samekey.errors import StoreError
 from tests.contract.moves import a_claim, claimed, complete, completion_of, found, operate, outcome
 from tests.contract.subjects import Subject, TransactionFacade, needs
@@ -35,10 +36,10 @@ def test_nothing_remains_of_a_claim(store: Subject, end: Ending) -> None:
 
 
 @without_commit
-def test_nothing_remains_of_an_answer(store: Subject, end: Ending) -> None:
+def test_nothing_remains_of_a_refused_answer(store: Subject, end: Ending) -> None:
     claim = a_claim()
     transaction, fence = claimed(store, claim)
-    assert complete(transaction, completion_of(claim, fence)) is not None
+    assert complete(transaction, completion_of(claim, fence + 1)) is None
     end(transaction, store)
     assert store.perform(Find(claim.id)) is None
     operate(store, a_claim())
@@ -72,13 +73,26 @@ def test_an_ended_transaction_cannot_be_used(store: Subject) -> None:
         transaction.perform(ending)
         with pytest.raises(StoreError):
             transaction.perform(TryClaim(a_claim(repr(ending))))
+        transaction.abandon()
 
 
-def test_a_transaction_that_was_never_opened_cannot_be_used(store: Subject) -> None:
-    transaction = store.transaction()
+def test_a_completed_transaction_cannot_be_used(store: Subject) -> None:
+    claim = a_claim()
+    transaction, fence = claimed(store, claim)
+    assert complete(transaction, completion_of(claim, fence)) is not None
     with pytest.raises(StoreError):
-        transaction.perform(TryClaim(a_claim()))
-    transaction.abandon()
+        transaction.perform(Commit())
+    with pytest.raises(StoreError):
+        transaction.perform(TryClaim(a_claim("order-2")))
+
+
+def test_a_transaction_that_was_never_opened_has_nothing_to_end(store: Subject) -> None:
+    steps: list[Step[Any]] = [Complete(completion_of(a_claim(), 1)), Commit()]
+    for step in steps:
+        transaction = store.transaction()
+        with pytest.raises(StoreError):
+            transaction.perform(step)
+        transaction.abandon()
 
 
 def test_abandoning_twice_or_too_late_is_harmless(store: Subject) -> None:

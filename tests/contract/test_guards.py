@@ -162,7 +162,7 @@ BROKEN_STORES: list[tuple[type[MemoryStore], Test]] = [
     (PurgesTheLiving, test_purge.test_a_running_record_is_never_purged_bl_60),
     (PurgesUnderTheFeet, test_purge.test_a_record_that_is_being_replaced_is_skipped),
     (FreesTheRivalsLock, test_rivals.test_a_refused_rival_leaves_the_winner_alone),
-    (CommitsOnRollback, partial(test_endings.test_nothing_remains_of_an_answer, end=rolled_back)),
+    (CommitsOnRollback, partial(test_endings.test_nothing_remains_of_a_claim, end=rolled_back)),
     (ShowsUncommitted, test_claim.test_nothing_is_seen_before_the_commit),
     (ForgetsTheFingerprint, test_claim.test_every_field_comes_back_bl_07_pp_15),
     (HonoursTheExpired, test_retention.test_an_expired_answer_is_absent_bl_60),
@@ -210,12 +210,6 @@ BREAKS = {
         "AND fence = ",
         "AND -1 != ",
         partial(test_complete.test_another_owner_fence_or_id_writes_nothing, wrong="fence"),
-    ),
-    "completes what is completed": Break(
-        "complete",
-        "AND state = 'running'",
-        "",
-        test_complete.test_a_second_completion_writes_nothing,
     ),
     "purges the living": Break(
         "purge",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from samekey.core.decide import InProgress, Replay
-from samekey.core.ops import Step, TryClaim
+from samekey.core.ops import Open, Step, TryClaim
 from samekey.core.policy import Policy
 from samekey.engine import CONFLICT_TRIES_MAX, Running
 from samekey.errors import NotCommitted, TransactionConflict
@@ -37,17 +37,18 @@ class Interfering:
     def perform(self, step: Step[Any]) -> Any:
         if not isinstance(step, TryClaim):
             return self._inner.perform(step)
-        connection = getattr(self._inner, "async_connection", None) or self._inner.connection
+        opening = self._inner.perform(Open())
+        if inspect.isawaitable(opening):
+            return self._perform_later(opening, step)
         with statement_errors():
-            executing = connection.exec_driver_sql(self._statement)
-        if inspect.isawaitable(executing):
-            return self._perform_later(executing, step)
+            self._inner.connection.exec_driver_sql(self._statement)
         self._meanwhile()
         return self._inner.perform(step)
 
-    async def _perform_later(self, executing: Any, step: Step[Any]) -> Any:
+    async def _perform_later(self, opening: Any, step: Step[Any]) -> Any:
+        await opening
         with statement_errors():
-            await executing
+            await self._inner.async_connection.exec_driver_sql(self._statement)
         self._meanwhile()
         return await self._inner.perform(step)
 

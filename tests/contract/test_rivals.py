@@ -6,7 +6,7 @@ from functools import partial
 
 from samekey.core import plans
 from samekey.core.model import Granted, Locked, State, Taken
-from samekey.core.ops import Rollback
+from samekey.core.ops import Rollback, TryClaim
 from samekey.core.policy import Policy
 from samekey.engine import Running
 from tests.contract.moves import (
@@ -41,6 +41,19 @@ def test_a_rival_among_many_writers_is_locked(store: Subject) -> None:
     transaction, _ = claimed(store, a_claim())
     assert outcome(store, a_claim()) == Locked()
     transaction.abandon()
+
+
+@needs("many_writers")
+def test_a_claim_that_is_tried_again_in_its_transaction_is_as_good(store: Subject) -> None:
+    """What was sent along with the first try must not stand before the second."""
+    rival, _ = claimed(store, a_claim())
+    transaction = store.transaction()
+    claim = a_claim()
+    assert transaction.perform(TryClaim(claim)) == Locked()
+    rival.abandon()
+    granted = transaction.perform(TryClaim(claim))
+    assert isinstance(granted, Granted)
+    assert isinstance(transaction.run(plans.finish(completion_of(claim, granted.fence))), plans.Committed)
 
 
 @needs("single_writer")

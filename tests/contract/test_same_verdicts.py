@@ -41,7 +41,7 @@ class Move:
 
 def sequence(chance: random.Random) -> list[Move]:
     verbs = [
-        *["claim"] * 8, *["complete"] * 6, *["commit"] * 6, "roll back", "abandon", *["find"] * 3,
+        *["claim"] * 8, *["complete"] * 9, *["commit"] * 3, "roll back", "abandon", *["find"] * 3,
         "hold", "forget", "purge", *["age"] * 3, "search",
     ]  # fmt: skip
     return [
@@ -81,7 +81,8 @@ class Side:
         if move.slot in self.open or (self.one_writer and self.open):
             return "not now"
         transaction = self.store.transaction()
-        transaction.perform(Open())
+        if move.limit == 1:  # a claim begins the transaction itself where nothing else did
+            transaction.perform(Open())
         outcome = transaction.perform(TryClaim(claim))
         if isinstance(outcome, Granted):
             assert outcome.fence >= self.fences.get(claim.id, 0)
@@ -106,7 +107,12 @@ class Side:
             retention_seconds=move.hours * HOUR,
             tombstone_seconds=HOUR if move.other_request else 0.0,
         )
-        return transaction.perform(Complete(completion)) is not None
+        if transaction.perform(Complete(completion)) is None:
+            transaction.abandon()
+            del self.open[move.slot]
+            return "not ours"
+        del self.open[move.slot]
+        return "completed"
 
     def _end(self, move: Move, end: Callable[[TransactionFacade], object]) -> object:
         if move.slot not in self.open:

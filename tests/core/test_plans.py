@@ -23,7 +23,7 @@ from samekey.core.model import (
     State,
     Taken,
 )
-from samekey.core.ops import Commit, Complete, Find, Hold, Open, Plan, Rollback, Step, TryClaim
+from samekey.core.ops import Commit, Complete, Find, Hold, Plan, Rollback, Step, TryClaim
 from samekey.errors import CommitUnknown, CorruptRecord, NotCommitted, SamekeyError
 from samekey.run import run
 
@@ -100,7 +100,7 @@ def test_look_holds_a_broken_record_under_its_own_owner() -> None:
 
 
 def test_begin_leaves_the_transaction_open_when_it_may_proceed() -> None:
-    assert dialogue(plans.begin(CLAIM), [None, Granted(7)]) == (Proceed(7), [Open(), TryClaim(CLAIM)])
+    assert dialogue(plans.begin(CLAIM), [Granted(7)]) == (Proceed(7), [TryClaim(CLAIM)])
 
 
 @pytest.mark.parametrize(
@@ -113,47 +113,47 @@ def test_begin_leaves_the_transaction_open_when_it_may_proceed() -> None:
     ],
 )
 def test_begin_rolls_back_before_it_says_no_bl_52(outcome: ClaimOutcome, decision: object) -> None:
-    assert dialogue(plans.begin(CLAIM), [None, outcome, None]) == (
+    assert dialogue(plans.begin(CLAIM), [outcome, None]) == (
         decision,
-        [Open(), TryClaim(CLAIM), Rollback()],
+        [TryClaim(CLAIM), Rollback()],
     )
 
 
 def test_begin_holds_a_broken_record_after_its_own_rollback() -> None:
     """Inside its transaction it would wait for nobody, but the hold must outlive the rollback."""
-    assert dialogue(plans.begin(CLAIM), [None, Taken(RUNNING), None, True]) == (
+    assert dialogue(plans.begin(CLAIM), [Taken(RUNNING), None, True]) == (
         Broken(RUNNING),
-        [Open(), TryClaim(CLAIM), Rollback(), Hold(CLAIM.id, RUNNING.owner)],
+        [TryClaim(CLAIM), Rollback(), Hold(CLAIM.id, RUNNING.owner)],
     )
 
 
 def test_begin_claims_again_when_a_rival_ended_in_between() -> None:
-    assert dialogue(plans.begin(CLAIM), [None, None, None, Taken(COMPLETED), None]) == (
+    assert dialogue(plans.begin(CLAIM), [None, None, Taken(COMPLETED), None]) == (
         Replay(ANSWER, LATER),
-        [Open(), TryClaim(CLAIM), TryClaim(CLAIM), TryClaim(CLAIM), Rollback()],
+        [TryClaim(CLAIM), TryClaim(CLAIM), TryClaim(CLAIM), Rollback()],
     )
 
 
 def test_begin_gives_up_after_three_such_moments_and_asks_for_a_retry() -> None:
-    assert dialogue(plans.begin(CLAIM), [None, None, None, None, None]) == (
+    assert dialogue(plans.begin(CLAIM), [None, None, None, None]) == (
         InProgress(1),
-        [Open(), TryClaim(CLAIM), TryClaim(CLAIM), TryClaim(CLAIM), Rollback()],
+        [TryClaim(CLAIM), TryClaim(CLAIM), TryClaim(CLAIM), Rollback()],
     )
 
 
 def test_a_corrupt_record_stops_begin() -> None:
-    error, steps = dialogue(plans.begin(CLAIM), [None, Taken(replace(COMPLETED, answer=None))])
+    error, steps = dialogue(plans.begin(CLAIM), [Taken(replace(COMPLETED, answer=None))])
     assert type(error) is CorruptRecord
-    assert steps == [Open(), TryClaim(CLAIM)]
+    assert steps == [TryClaim(CLAIM)]
 
 
 # finish ------------------------------------------------------------------------------
 
 
 def test_finish_commits_the_answer_with_the_change() -> None:
-    assert dialogue(plans.finish(COMPLETION), [LATER, None]) == (
+    assert dialogue(plans.finish(COMPLETION), [LATER]) == (
         plans.Committed(LATER),
-        [Complete(COMPLETION), Commit()],
+        [Complete(COMPLETION)],
     )
 
 
@@ -166,22 +166,22 @@ def test_finish_never_commits_a_record_that_is_not_ours() -> None:
 
 @pytest.mark.parametrize("error", [NotCommitted("full", retryable=True), CommitUnknown("no reply")])
 def test_finish_lets_out_what_the_commit_says(error: SamekeyError) -> None:
-    assert dialogue(plans.finish(COMPLETION), [LATER, error]) == (error, [Complete(COMPLETION), Commit()])
+    assert dialogue(plans.finish(COMPLETION), [error]) == (error, [Complete(COMPLETION)])
 
 
 @pytest.mark.parametrize(
     ("outcome", "steps"),
     [
-        (Granted(8), [Open(), TryClaim(CLAIM), Commit(), Hold(CLAIM.id, CLAIM.owner)]),
-        (Taken(HELD), [Open(), TryClaim(CLAIM), Rollback()]),
-        (Locked(), [Open(), TryClaim(CLAIM), Rollback()]),
-        (None, [Open(), TryClaim(CLAIM), Rollback()]),
+        (Granted(8), [TryClaim(CLAIM), Commit(), Hold(CLAIM.id, CLAIM.owner)]),
+        (Taken(HELD), [TryClaim(CLAIM), Rollback()]),
+        (Locked(), [TryClaim(CLAIM), Rollback()]),
+        (None, [TryClaim(CLAIM), Rollback()]),
     ],
 )
 def test_a_claim_that_the_application_rolled_back_is_held_anew(
     outcome: ClaimOutcome | None, steps: list[Step[Any]]
 ) -> None:
-    answers = [None, outcome, *[None] * (len(steps) - 2)]
+    answers = [outcome, *[None] * (len(steps) - 1)]
     assert dialogue(plans.hold_anew(CLAIM), answers) == (None, steps)
 
 
@@ -203,7 +203,7 @@ def test_a_claim_that_the_application_rolled_back_is_held_anew(
 def test_verify_looks_by_claiming_and_always_rolls_back(
     outcome: ClaimOutcome | None, verdict: plans.Verdict
 ) -> None:
-    assert dialogue(plans.verify(CLAIM), [None, outcome, None]) == (
+    assert dialogue(plans.verify(CLAIM), [outcome, None]) == (
         verdict,
-        [Open(), TryClaim(CLAIM), Rollback()],
+        [TryClaim(CLAIM), Rollback()],
     )

@@ -97,7 +97,7 @@ def test_an_error_is_thrown_at_the_line_that_awaited(runner: Runner) -> None:
     with pytest.raises(StoreUnavailable) as caught:
         runner(plans.begin(CLAIM), perform)
     lines = [frame.line for frame in traceback.extract_tb(caught.tb) if frame.filename == plans.__file__]
-    assert lines == ["await Open()"]
+    assert lines == ["outcome = await TryClaim(claim)"]
 
 
 @both

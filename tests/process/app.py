@@ -38,13 +38,13 @@ from samekey import SameKey, callers
 
 # Where a server can be told to die, in the order in which one request passes them. The steps are those of the
 # operation's transaction; the rest lies around them.
-STEPS = ("Open", "TryClaim", "Complete", "Commit")
+STEPS = ("TryClaim", "Complete")
 FLUSHED = "handler flushed"
 COMMITTED = "handler committed"
 UNSENT = "answer before its first byte"
 HALF_SENT = "answer before its body"
-BEFORE_THE_HANDLER = tuple(f"{side} {step}" for step in STEPS[:2] for side in ("before", "after"))
-AFTER_THE_HANDLER = tuple(f"{side} {step}" for step in STEPS[2:] for side in ("before", "after"))
+BEFORE_THE_HANDLER = tuple(f"{side} {step}" for step in STEPS[:1] for side in ("before", "after"))
+AFTER_THE_HANDLER = tuple(f"{side} {step}" for step in STEPS[1:] for side in ("before", "after"))
 POINTS = (*BEFORE_THE_HANDLER, FLUSHED, COMMITTED, *AFTER_THE_HANDLER, UNSENT, HALF_SENT)
 
 HOLD_SECONDS_MAX = 20

@@ -31,16 +31,12 @@ ANY_MOMENT_SECONDS_MAX = 0.04  # one order takes about half of this
 
 # Orders and records after the death. The commit is the only boundary: nothing before it, everything after it.
 LEFT_BEHIND = {
-    "before Open": (0, 0),
-    "after Open": (0, 0),
     "before TryClaim": (0, 0),
     "after TryClaim": (0, 0),
     "handler flushed": (0, 0),
     "handler committed": (0, 0),
     "before Complete": (0, 0),
-    "after Complete": (0, 0),
-    "before Commit": (0, 0),
-    "after Commit": (1, 1),
+    "after Complete": (1, 1),
     "answer before its first byte": (1, 1),
     "answer before its body": (1, 1),
 }

@@ -50,6 +50,10 @@ class Wire:
         }
 
     async def through(self, app: App) -> Wire:
+        return await asyncio.wait_for(self.through_now(app), 10)
+
+    async def through_now(self, app: App) -> Wire:
+        """``through`` in the awaiting task itself, for as long as it takes."""
         chunks = list(self.body) or [b""]
 
         async def receive() -> Any:
@@ -64,7 +68,7 @@ class Wire:
                 await self.on_message(message)
             self.sent.append(message)
 
-        await asyncio.wait_for(app(self.scope(), receive, send), 10)
+        await app(self.scope(), receive, send)
         return self
 
     @property

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from samekey.core.ops import Commit, CreateSchema, Find, Open, ReadSchemaVersion, Rollback, TryClaim
+from samekey.core.ops import Commit, Complete, CreateSchema, Find, Open, ReadSchemaVersion, Rollback, TryClaim
 from samekey.errors import StoreError
 from samekey.stores.memory import AsyncMemoryStore, MemoryStore
 from samekey.stores.protocols import SCHEMA_VERSION
-from tests.contract.moves import HOUR, a_claim, claimed, operate, outcome
+from tests.contract.moves import HOUR, a_claim, claimed, completion_of, operate, outcome
 from tests.contract.subjects import memory_subject
 
 
@@ -26,7 +26,7 @@ def test_a_step_that_stands_alone_is_none_of_a_transaction() -> None:
         transaction.perform(CreateSchema())
 
 
-@pytest.mark.parametrize("step", [TryClaim(a_claim()), Commit(), Rollback()])
+@pytest.mark.parametrize("step", [Complete(completion_of(a_claim(), 1)), Commit(), Rollback()])
 def test_a_transaction_has_to_be_opened(step: Any) -> None:
     with pytest.raises(StoreError, match="the transaction is not open"):
         MemoryStore().transaction().perform(step)

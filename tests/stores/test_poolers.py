@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, text
 
 from samekey.core.model import Answer, Claim, Completion, Fingerprint, Granted, Locked, Taken, record_id
-from samekey.core.ops import Commit, Complete, CreateSchema, Open, TryClaim
+from samekey.core.ops import Complete, CreateSchema, TryClaim
 from samekey.stores.drivers.sqlalchemy import SqlAlchemyStore
 
 CONNECTIONS = 3
@@ -45,8 +45,6 @@ def test_no_lock_strands_on_another_connection_bl_37(engine: Engine) -> None:
     for number in range(OPERATIONS):
         claim = a_claim(f"key-{number}")
         first, rival = store.transaction(), store.transaction()
-        first.perform(Open())
-        rival.perform(Open())
         granted = first.perform(TryClaim(claim))
         assert isinstance(rival.perform(TryClaim(a_claim(f"key-{number}"))), Locked)
         rival.abandon()
@@ -54,7 +52,6 @@ def test_no_lock_strands_on_another_connection_bl_37(engine: Engine) -> None:
             answer = Answer(201, (), b"done")
             completion = Completion(claim.id, claim.owner, granted.fence, answer, 3600.0)
             assert first.perform(Complete(completion)) is not None
-            first.perform(Commit())
         else:
             first.abandon()
     assert len(used) == CONNECTIONS
@@ -74,13 +71,10 @@ def test_a_taken_key_leaves_the_transaction_usable_bl_51(engine: Engine) -> None
     store = SqlAlchemyStore(engine)
     claim = a_claim("taken")
     first = store.transaction()
-    first.perform(Open())
     granted = first.perform(TryClaim(claim))
     assert isinstance(granted, Granted)
     first.perform(Complete(Completion(claim.id, claim.owner, granted.fence, Answer(201, (), b""), 3600.0)))
-    first.perform(Commit())
     second = store.transaction()
-    second.perform(Open())
     assert isinstance(second.perform(TryClaim(a_claim("taken"))), Taken)
     assert second.connection.execute(text("SELECT 1")).scalar_one() == 1
     second.abandon()

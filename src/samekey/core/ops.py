@@ -45,7 +45,7 @@ class Open(Step[None]):
 
 @dataclass(frozen=True, slots=True)
 class TryClaim(Step[ClaimOutcome | None]):
-    """Claim in the open transaction, without waiting for a rival.
+    """Claim in the operation's transaction, which begins here unless it is open; no rival is waited for.
 
     None: a rival finished between our look and our claim; claim again.
     """
@@ -55,14 +55,17 @@ class TryClaim(Step[ClaimOutcome | None]):
 
 @dataclass(frozen=True, slots=True)
 class Complete(Step[datetime | None]):
-    """Write the answer in the open transaction. The expiry, or None where the record is not ours."""
+    """Write the answer and commit: claim, business change and answer together. The answer's expiry.
+
+    None where the record is not ours: then nothing was committed, and the transaction is to be rolled back.
+    """
 
     completion: Completion
 
 
 @dataclass(frozen=True, slots=True)
 class Commit(Step[None]):
-    """Commit the open transaction: claim, business change and answer together."""
+    """Commit the open transaction of a request that has no answer to keep."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,6 @@ from samekey.core.ops import (
     CompleteLeased,
     Find,
     Hold,
-    Open,
     Release,
     Renew,
     Rollback,
@@ -58,8 +57,7 @@ async def look(claim: Claim) -> Decision | None:
 
 
 async def begin(claim: Claim) -> Decision:
-    """Open the transaction and claim in it. It stays open only on Proceed."""
-    await Open()
+    """Claim in a transaction of its own. It stays open only on Proceed."""
     outcome = None
     for _ in range(CLAIM_TRIES_MAX):
         outcome = await TryClaim(claim)
@@ -89,12 +87,11 @@ class EndedEarly:
 async def finish(completion: Completion) -> Committed | EndedEarly:
     """Write the answer and commit. Raises what the commit raises; then nothing was sent yet."""
     expires_at = await Complete(completion)
-    if expires_at is None:
-        await Rollback()
-        await Hold(completion.id, completion.owner)
-        return EndedEarly()
-    await Commit()
-    return Committed(expires_at)
+    if expires_at is not None:
+        return Committed(expires_at)
+    await Rollback()
+    await Hold(completion.id, completion.owner)
+    return EndedEarly()
 
 
 async def hold_anew(claim: Claim) -> None:
@@ -103,7 +100,6 @@ async def hold_anew(claim: Claim) -> None:
     What it wrote since may be committed (SQLite's driver commits each statement that no BEGIN
     precedes), so a retry must not run it again unasked.
     """
-    await Open()
     if isinstance(await TryClaim(claim), Granted):
         # A crash in between leaves a claim that is visible while running: the next look holds it.
         await Commit()
@@ -196,7 +192,6 @@ async def verify(claim: Claim) -> Verdict:
     A claim is the surest look: it is granted only where no record exists *and* no
     transaction that could still commit one is alive. It is rolled back at once.
     """
-    await Open()
     outcome = await TryClaim(claim)
     await Rollback()
     match outcome:

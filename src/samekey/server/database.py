@@ -12,8 +12,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import anyio.to_thread
-from anyio import CapacityLimiter
 from sqlalchemy import Connection
 from sqlalchemy import Engine as SyncSqlEngine
 from sqlalchemy.ext.asyncio import AsyncEngine as AsyncSqlEngine
@@ -24,6 +22,7 @@ from samekey.aengine import AsyncEngine, LoopEngine, ThreadedEngine, shielded
 from samekey.core.ops import Find, Open
 from samekey.engine import BUSY_SECONDS, Engine, Running
 from samekey.errors import ConfigurationError
+from samekey.server.threads import Threads
 from samekey.stores.drivers.sqlalchemy import SqlAlchemyStore
 from samekey.stores.drivers.sqlalchemy_async import AsyncSqlAlchemyStore
 from samekey.stores.drivers.sqlalchemy_session import (
@@ -101,13 +100,9 @@ class SyncDatabase(Database):
         self, engine: SyncSqlEngine, table: str, sessions: SessionFactory | None, strict: bool, busy: float
     ) -> None:
         self._store = SqlAlchemyStore(engine, table, busy_seconds=_own_wait(busy))
-        self._begin = CapacityLimiter(BEGIN_THREADS_MAX)
-        self._end = CapacityLimiter(END_THREADS_MAX)
-        self.engine = ThreadedEngine(
-            Engine(self._store, busy_seconds=busy),
-            partial(anyio.to_thread.run_sync, limiter=self._begin),
-            partial(anyio.to_thread.run_sync, limiter=self._end),
-        )
+        self._begin = Threads(BEGIN_THREADS_MAX)
+        self._end = Threads(END_THREADS_MAX)
+        self.engine = ThreadedEngine(Engine(self._store, busy_seconds=busy), self._begin.run, self._end.run)
         self._sessions = sessions or Session
         guard_engine(engine, strict=strict)
 
@@ -117,12 +112,12 @@ class SyncDatabase(Database):
 
     async def call(self, running: Running[Any], function: Callable[[], None]) -> None:  # noqa: ARG002
         # The thread goes on whatever becomes of us, so nobody else may touch the session meanwhile.
-        _, cancelled = await shielded(anyio.to_thread.run_sync(function, limiter=self._end))
+        _, cancelled = await shielded(self._end.run(function))
         if cancelled is not None:
             raise cancelled
 
     async def _probe(self) -> bytes:
-        return await anyio.to_thread.run_sync(self._probe_now, limiter=self._begin)
+        return await self._begin.run(self._probe_now)
 
     def _probe_now(self) -> bytes:
         transaction = self._store.transaction()

@@ -281,7 +281,7 @@ class MemoryTransaction:
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
-        self._open = False
+        self._open = self._ended = False
         self.staged: Record | None = None
         self.purge_at: datetime | None = None
 
@@ -290,27 +290,34 @@ class MemoryTransaction:
         if isinstance(step, Find | Hold):
             return store.perform(step)
         with store._mutex:
-            if isinstance(step, Open):
+            if isinstance(step, Open | TryClaim) and not self._ended:
                 self._open = True
-                return None
             if not self._open:
                 raise StoreError("the transaction is not open")
             match step:
+                case Open():
+                    return None
                 case TryClaim(claim):
                     return store._try_claim(self, claim)
                 case Complete(completion):
-                    return store._complete(self, completion)
+                    expires_at = store._complete(self, completion)
+                    if expires_at is not None:
+                        self._commit()
+                    return expires_at
                 case Commit():
-                    store._publish(self)
-                    return self._end()
+                    return self._commit()
                 case Rollback():
                     return self._end()
                 case _:
                     raise TypeError(f"{type(step).__name__} is not a step of a transaction")
 
+    def _commit(self) -> None:
+        self._store._publish(self)
+        self._end()
+
     def _end(self) -> None:
         self._store._unlock(self)
-        self._open, self.staged, self.purge_at = False, None, None
+        self._open, self._ended, self.staged, self.purge_at = False, True, None, None
 
     def abandon(self, *, discard: bool = False) -> None:  # noqa: ARG002 - there is no connection to close
         with self._store._mutex:

@@ -23,7 +23,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from samekey.core import plans
 from samekey.core.decide import Decision, InProgress, Proceed, Replay
 from samekey.core.model import Answer, Claim, Completion, Fingerprint, State, record_id
-from samekey.core.ops import Commit, Find, Plan, Step
+from samekey.core.ops import Commit, Complete, Find, Plan, Step
 from samekey.errors import SamekeyError, StoreBusy
 from samekey.stores.protocols import Store, Transaction
 
@@ -189,7 +189,7 @@ class JoinedWorld:
     def _joined(self, claim: Claim, transaction: Transaction) -> Life:
         def perform(step: Step[Any]) -> Any:
             result = transaction.perform(step)
-            if isinstance(step, Commit):
+            if isinstance(step, Commit) or (isinstance(step, Complete) and result is not None):
                 self._effects.committed(transaction)
             return result
 

@@ -9,7 +9,7 @@ What both colours share stands here as functions on a sync ``Connection``.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
@@ -17,14 +17,31 @@ from typing import Any
 from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.engine import make_url
 
-from samekey.core.ops import Commit, Complete, CreateSchema, Find, Hold, Open, Rollback, Search, Step
+from samekey.core.ops import (
+    Commit,
+    Complete,
+    CreateSchema,
+    Find,
+    Hold,
+    Open,
+    Rollback,
+    Search,
+    Step,
+    TryClaim,
+)
 from samekey.core.ops import ReadSchemaVersion as ReadVersion
 from samekey.errors import ConfigurationError, NotCommitted, SamekeyError, StoreBusy, StoreError
 from samekey.run import run
-from samekey.stores.drivers.savepoints import with_plain_savepoints
-from samekey.stores.drivers.sqlalchemy_errors import commit_errors, statement_errors
+from samekey.stores.drivers.joined_dialect import (
+    FIRST_SAVEPOINT,
+    commit_with,
+    first_savepoint_is_made,
+    fresh,
+    joined_view,
+)
+from samekey.stores.drivers.sqlalchemy_errors import NoRow, commit_errors, is_no_row, statement_errors
 from samekey.stores.drivers.sqlalchemy_reader import Reader, SqliteReader
-from samekey.stores.drivers.statements import Execute, execute_on, performing
+from samekey.stores.drivers.statements import Parameters, Rows, Runner, Statement, performing, runner_on
 from samekey.stores.protocols import Capabilities
 from samekey.stores.sql import postgres, sqlite
 from samekey.stores.sql.dialect import DEFAULT_TABLE, Dialect
@@ -35,6 +52,7 @@ CANCEL_SECONDS_MAX = 2.0  # to reach the server; the statement ends anyhow when 
 BUSY_SECONDS_MAX = 5.0
 BUSY_PAUSE_SECONDS = 0.1
 BUSY_TIMEOUT = "PRAGMA busy_timeout"  # milliseconds that SQLite waits for another process's writer
+ENDED = "the joined transaction has ended"
 OWNED = "samekey"  # in Connection.info: the transaction that may be ended by samekey only
 
 
@@ -150,6 +168,21 @@ def ended_early(reader: SqliteReader | None, id: bytes, driver_connection: Any) 
     return reader is not None and (not in_transaction(driver_connection) or reader.sees(id))
 
 
+SAVEPOINT: Statement = (f"SAVEPOINT {FIRST_SAVEPOINT}", {})
+# A claim that is tried again must stand outside: the session's rollback would take it along, and its row
+# would carry the number of a subtransaction.
+RELEASE: Statement = (f"RELEASE SAVEPOINT {FIRST_SAVEPOINT}", {})
+
+
+def beginning_of(dialect: Dialect, driver_connection: Any, *, write: bool) -> list[Statement]:
+    """What begins the database's own transaction, where the driver would do it late and deferred."""
+    if dialect.begin_write is None:
+        return []
+    # An engine that begins in an event of its own has just done so.
+    rollback: list[Statement] = [("ROLLBACK", {})] if in_transaction(driver_connection) else []
+    return [*rollback, (dialect.begin_write if write else "BEGIN", {})]
+
+
 class SqlAlchemyTransaction:
     """One joined transaction on a connection of a sync engine."""
 
@@ -157,7 +190,8 @@ class SqlAlchemyTransaction:
         self._store = store
         self._dialect = store.dialect
         self._connection: Connection | None = None
-        self._execute: Execute | None = None
+        self._runner: Runner | None = None
+        self._ended = False
 
     @property
     def is_open(self) -> bool:
@@ -167,14 +201,24 @@ class SqlAlchemyTransaction:
     def connection(self) -> Connection:
         """The joined connection; StoreError once the operation has ended."""
         if self._connection is None:
-            raise StoreError("the joined transaction has ended")
+            raise StoreError(ENDED)
         return self._connection
 
     def perform(self, step: Step[Any]) -> Any:
         match step:
             case Open(write):
                 with statement_errors():
-                    self._open(write)
+                    self._open()
+                    self._begin(write)
+            case TryClaim():
+                with statement_errors():
+                    perform = performing(self._claiming())
+                    return run(plan_for(self._dialect, step), perform)
+            case Complete(completion):
+                if ended_early(self._store.file_reader, completion.id, self._driver_connection()):
+                    return None
+                with commit_errors():
+                    return run(plan_for(self._dialect, step), performing(self._commit_with))
             case Commit():
                 with commit_errors():
                     disown(self.connection)
@@ -184,54 +228,102 @@ class SqlAlchemyTransaction:
                 self.abandon()
             case Find() | Hold():
                 return self._store.perform(step)
-            case Complete(completion) if ended_early(
-                self._store.file_reader, completion.id, self._driver_connection()
-            ):
-                return None
             case _:
-                with statement_errors():
-                    perform = performing(self._running())
-                    return run(plan_for(self._dialect, step), perform)
+                raise TypeError(f"{type(step).__name__} is not a step of a transaction")
 
-    def _open(self, write: bool) -> None:
+    def _open(self) -> None:
+        if self._ended:
+            raise StoreError(ENDED)
         self._connection = connection = self._store.joined_engine.connect()
         try:
+            fresh(connection)
             own(connection)
-            self._execute = execute_on(connection)
-            if self._dialect.begin_write is not None:
-                # The driver would begin by itself, late and deferred; an engine that begins in an
-                # event of its own has just done so.
-                if in_transaction(self._driver_connection()):
-                    self._execute("ROLLBACK", {})
-                begin = self._dialect.begin_write if write else "BEGIN"
-                if self._store.busy_statement is None:
-                    self._execute(begin, {})
-                else:
-                    self._begin_within(self._store.busy_statement, begin)
+            self._runner = runner_on(connection)
         except BaseException:
             self.abandon()
             raise
 
-    def _begin_within(self, busy_statement: str, begin: str) -> None:
-        """Begin with a wait of our own; the application's connection keeps its own."""
-        ((milliseconds,),) = self._running()(BUSY_TIMEOUT, {})
-        self._running()(busy_statement, {})
+    def _begin(self, write: bool) -> None:
         try:
-            self._running()(begin, {})
-        finally:
-            self._running()(f"{BUSY_TIMEOUT} = {milliseconds}", {})
+            beginning = beginning_of(self._dialect, self._driver_connection(), write=write)
+            if self._store.busy_statement is not None:
+                self._begin_within(self._store.busy_statement, beginning)
+            elif beginning:
+                self._running().run_all(beginning)
+        except BaseException:
+            self.abandon()
+            raise
 
-    def _running(self) -> Execute:
-        if self._execute is None:
-            raise StoreError("the joined transaction has ended")
-        return self._execute
+    def _begin_within(self, busy_statement: str, beginning: Sequence[Statement]) -> None:
+        """Begin with a wait of our own; the application's connection keeps its own."""
+        ((milliseconds,),) = self._running().run(BUSY_TIMEOUT, {})
+        self._running().run(busy_statement, {})
+        try:
+            self._running().run_all(beginning)
+        finally:
+            self._running().run(f"{BUSY_TIMEOUT} = {milliseconds}", {})
+
+    def _claiming(self) -> Callable[[str, Parameters], Rows]:
+        """How to run a claim's statements; one that begins the transaction takes everything along."""
+        if self.is_open:
+            if fresh(self.connection):
+                self._running().run(*RELEASE)
+            return self._running().run
+        self._open()
+        runner = self._running()
+        if self._store.busy_statement is not None:
+            self._begin(write=True)
+            return runner.run
+        beginning: list[Statement] | None
+        beginning = [*runner.begin(), *beginning_of(self._dialect, self._driver_connection(), write=True)]
+
+        def run_claim(statement: str, parameters: Parameters) -> Rows:
+            nonlocal beginning
+            if beginning is None:
+                return runner.run(statement, parameters)
+            together, beginning = [*beginning, (statement, parameters), SAVEPOINT], None
+            rows = runner.run_all(together)[-2]
+            first_savepoint_is_made(self.connection)
+            return rows
+
+        return run_claim
+
+    def _commit_with(self, statement: str, parameters: Parameters) -> Rows:
+        """Run the last statement and commit; without a row nothing is committed."""
+        connection, runner = self.connection, self._running()
+        disown(connection)
+        rows: Rows = ()
+
+        def last_word() -> None:
+            nonlocal rows
+            rows = runner.commit(statement, parameters)
+            if not rows:
+                raise NoRow
+
+        try:
+            if runner.commits:
+                commit_with(connection, last_word)
+            else:
+                last_word()
+            connection.commit()
+        except Exception as error:
+            if is_no_row(error):
+                return ()
+            raise
+        self.abandon()
+        return rows
+
+    def _running(self) -> Runner:
+        if self._runner is None:
+            raise StoreError(ENDED)
+        return self._runner
 
     def _driver_connection(self) -> Any:
         return self.connection.connection.driver_connection
 
     def abandon(self, *, discard: bool = False) -> None:
         """Give the connection back rolled back; ``discard`` closes it for good. Never raises."""
-        connection, self._connection, self._execute = self._connection, None, None
+        connection, self._connection, self._runner, self._ended = self._connection, None, None, True
         if connection is not None:
             give_back(connection, discard=discard)
 
@@ -286,7 +378,7 @@ class SqlAlchemyStore:
         self, engine: Engine, table: str = DEFAULT_TABLE, *, busy_seconds: float | None = None
     ) -> None:
         self.engine = engine
-        self.joined_engine = with_plain_savepoints(engine)
+        self.joined_engine = joined_view(engine)
         self.dialect = dialect_for(engine, table)
         self.busy_statement = busy_statement(self.dialect, busy_seconds)
         self.capabilities = capabilities(self.dialect)
@@ -322,7 +414,7 @@ class SqlAlchemyStore:
         with statement_errors():
             connection = self.engine.connect()
             try:
-                execute = execute_on(connection)
+                execute = runner_on(connection).run
                 for statement in journal_statements(self.dialect, step):
                     execute(statement, {})
                 if not is_read(step):

@@ -9,20 +9,30 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.util import await_only
 
-from samekey.core.ops import Commit, Complete, Find, Hold, Open, Rollback, Step
+from samekey.core.ops import Commit, Complete, Find, Hold, Open, Rollback, Step, TryClaim
 from samekey.errors import SamekeyError, StoreBusy, StoreError
 from samekey.run import run_async
-from samekey.stores.drivers.savepoints import with_plain_savepoints
+from samekey.stores.drivers.joined_dialect import (
+    commit_with,
+    first_savepoint_is_made,
+    fresh,
+    joined_view,
+)
 from samekey.stores.drivers.sqlalchemy import (
     BUSY_PAUSE_SECONDS,
     BUSY_TIMEOUT,
+    ENDED,
+    RELEASE,
+    SAVEPOINT,
+    beginning_of,
     busy_statement,
     capabilities,
     dialect_for,
@@ -36,9 +46,17 @@ from samekey.stores.drivers.sqlalchemy import (
     roll_back,
     seconds_when_busy,
 )
-from samekey.stores.drivers.sqlalchemy_errors import commit_errors, statement_errors
+from samekey.stores.drivers.sqlalchemy_errors import NoRow, commit_errors, is_no_row, statement_errors
 from samekey.stores.drivers.sqlalchemy_reader import AsyncReader, SqliteReader
-from samekey.stores.drivers.statements import AsyncExecute, async_execute_on, async_performing, driver_of
+from samekey.stores.drivers.statements import (
+    AsyncRunner,
+    Parameters,
+    Rows,
+    Statement,
+    async_performing,
+    async_runner_on,
+    driver_of,
+)
 from samekey.stores.shield import uninterrupted
 from samekey.stores.sql.dialect import DEFAULT_TABLE
 from samekey.stores.sql.plans import plan_for
@@ -52,8 +70,9 @@ class AsyncSqlAlchemyTransaction:
     def __init__(self, store: AsyncSqlAlchemyStore) -> None:
         self._store = store
         self._dialect = store.dialect
-        self._execute: AsyncExecute | None = None
+        self._runner: AsyncRunner | None = None
         self._driver_connection: Any = None
+        self._ended = False
         self.async_connection: AsyncConnection | None = None
 
     @property
@@ -64,28 +83,35 @@ class AsyncSqlAlchemyTransaction:
         match step:
             case Open(write):
                 with statement_errors():
-                    await self._open(write)
+                    await self._open()
+                    await self._begin(write)
+            case TryClaim():
+                with statement_errors():
+                    claiming = await self._claiming()
+                    return await run_async(plan_for(self._dialect, step), async_performing(claiming))
+            case Complete(completion):
+                driver_connection = driver_of(self._open_connection())
+                if ended_early(self._store.file_reader, completion.id, driver_connection):
+                    return None
+                with commit_errors():
+                    perform = async_performing(self._commit_with)
+                    return await run_async(plan_for(self._dialect, step), perform)
             case Commit():
                 with commit_errors():
                     connection = self._open_connection()
-                    if connection.sync_connection is not None:
-                        disown(connection.sync_connection)
+                    disown(self._sync_connection())
                     await connection.commit()
-                await self._abandon(discard=False)  # whoever commits is not to be interrupted anyway
+                await self._give_back()
             case Rollback():
                 await self.abandon()
             case Find() | Hold():
                 return await self._store.perform(step)
-            case Complete(completion) if ended_early(
-                self._store.file_reader, completion.id, self._driver_connection
-            ):
-                return None
             case _:
-                with statement_errors():
-                    perform = async_performing(self._running())
-                    return await run_async(plan_for(self._dialect, step), perform)
+                raise TypeError(f"{type(step).__name__} is not a step of a transaction")
 
-    async def _open(self, write: bool) -> None:
+    async def _open(self) -> None:
+        if self._ended:
+            raise StoreError(ENDED)
         self.async_connection = connection = await self._store.joined_engine.connect()
         try:
             sync_connection = connection.sync_connection
@@ -93,43 +119,107 @@ class AsyncSqlAlchemyTransaction:
                 await connection.run_sync(own)  # the engine's own "begin" events may do I/O
             else:
                 own(sync_connection)
+            fresh(self._sync_connection())
             self._driver_connection = driver_of(connection)
-            self._execute = async_execute_on(connection, self._driver_connection)
-            if self._dialect.begin_write is not None:
-                # The driver would begin by itself, late and deferred; an engine that begins in an
-                # event of its own has just done so.
-                if in_transaction(self._driver_connection):
-                    await self._execute("ROLLBACK", {})
-                begin = self._dialect.begin_write if write else "BEGIN"
-                if self._store.busy_statement is None:
-                    await self._execute(begin, {})
-                else:
-                    await self._begin_within(self._store.busy_statement, begin)
+            self._runner = async_runner_on(connection)
         except BaseException:
             await self.abandon(discard=True)
             raise
 
-    async def _begin_within(self, busy_statement: str, begin: str) -> None:
-        """Begin with a wait of our own; the application's connection keeps its own."""
-        ((milliseconds,),) = await self._running()(BUSY_TIMEOUT, {})
-        await self._running()(busy_statement, {})
+    async def _begin(self, write: bool) -> None:
         try:
-            await self._running()(begin, {})
+            beginning = beginning_of(self._dialect, self._driver_connection, write=write)
+            if self._store.busy_statement is not None:
+                await self._begin_within(self._store.busy_statement, beginning)
+            elif beginning:
+                await self._running().run_all(beginning)
+        except BaseException:
+            await self.abandon(discard=True)
+            raise
+
+    async def _begin_within(self, busy_statement: str, beginning: Sequence[Statement]) -> None:
+        """Begin with a wait of our own; the application's connection keeps its own."""
+        ((milliseconds,),) = await self._running().run(BUSY_TIMEOUT, {})
+        await self._running().run(busy_statement, {})
+        try:
+            await self._running().run_all(beginning)
         finally:
             await uninterrupted(self._restore(milliseconds))
 
     async def _restore(self, milliseconds: int) -> None:
-        await self._running()(f"{BUSY_TIMEOUT} = {milliseconds}", {})
+        await self._running().run(f"{BUSY_TIMEOUT} = {milliseconds}", {})
 
-    def _running(self) -> AsyncExecute:
-        if self._execute is None:
-            raise StoreError("the joined transaction has ended")
-        return self._execute
+    async def _claiming(self) -> Callable[[str, Parameters], Awaitable[Rows]]:
+        """How to run a claim's statements; one that begins the transaction takes everything along."""
+        if self.is_open:
+            if fresh(self._sync_connection()):
+                await self._running().run(*RELEASE)
+            return self._running().run
+        await self._open()
+        runner = self._running()
+        if self._store.busy_statement is not None:
+            await self._begin(write=True)
+            return runner.run
+        beginning: list[Statement] | None
+        beginning = [*runner.begin(), *beginning_of(self._dialect, self._driver_connection, write=True)]
+
+        async def run_claim(statement: str, parameters: Parameters) -> Rows:
+            nonlocal beginning
+            if beginning is None:
+                return await runner.run(statement, parameters)
+            together, beginning = [*beginning, (statement, parameters), SAVEPOINT], None
+            rows = (await runner.run_all(together))[-2]
+            first_savepoint_is_made(self._sync_connection())
+            return rows
+
+        return run_claim
+
+    async def _commit_with(self, statement: str, parameters: Parameters) -> Rows:
+        """Run the last statement and commit; without a row nothing is committed."""
+        connection, runner = self._open_connection(), self._running()
+        disown(self._sync_connection())
+        rows: Rows = ()
+
+        def last_word() -> None:
+            nonlocal rows
+            rows = await_only(runner.commit(statement, parameters))
+            if not rows:
+                raise NoRow
+
+        try:
+            if runner.commits:
+                commit_with(self._sync_connection(), last_word)
+            else:
+                await connection.run_sync(lambda _: last_word())
+            await connection.commit()
+        except Exception as error:
+            if is_no_row(error):
+                return ()
+            raise
+        await self._give_back()
+        return rows
+
+    async def _give_back(self) -> None:
+        """After a commit, when nothing is left to undo; whoever commits is not to be interrupted anyway."""
+        connection, self._ended = self._open_connection(), True
+        self.async_connection = self._runner = self._driver_connection = None
+        await give_back(connection, discard=False)
+
+    def _running(self) -> AsyncRunner:
+        if self._runner is None:
+            raise StoreError(ENDED)
+        return self._runner
 
     def _open_connection(self) -> AsyncConnection:
         if self.async_connection is None:
-            raise StoreError("the joined transaction has ended")
+            raise StoreError(ENDED)
         return self.async_connection
+
+    def _sync_connection(self) -> Connection:
+        connection = self._open_connection().sync_connection
+        if connection is None:
+            raise StoreError("the joined connection is closed")
+        return connection
 
     async def run_sync(self, function: Callable[[Connection], T]) -> T:
         """Call ``function`` with the joined connection, as ``AsyncConnection.run_sync`` does."""
@@ -137,11 +227,12 @@ class AsyncSqlAlchemyTransaction:
 
     async def abandon(self, *, discard: bool = False) -> None:
         """Give the connection back rolled back, even if cancelled; ``discard`` closes it for good."""
+        self._ended = True
         if self.async_connection is not None:
             await uninterrupted(self._abandon(discard))
 
     async def _abandon(self, discard: bool) -> None:
-        connection, self.async_connection, self._execute = self.async_connection, None, None
+        connection, self.async_connection, self._runner = self.async_connection, None, None
         driver_connection, self._driver_connection = self._driver_connection, None
         if connection is not None:
             if self._dialect.single_writer:
@@ -173,7 +264,7 @@ class AsyncSqlAlchemyStore:
         self, engine: AsyncEngine, table: str = DEFAULT_TABLE, *, busy_seconds: float | None = None
     ) -> None:
         self.engine = engine
-        self.joined_engine = AsyncEngine(with_plain_savepoints(engine.sync_engine))
+        self.joined_engine = AsyncEngine(joined_view(engine.sync_engine))
         self.dialect = dialect_for(engine.sync_engine, table)
         self.busy_statement = busy_statement(self.dialect, busy_seconds)
         self.capabilities = capabilities(self.dialect)
@@ -209,7 +300,7 @@ class AsyncSqlAlchemyStore:
             connection = await self.engine.connect()
             try:
                 driver_connection = driver_of(connection)
-                execute = async_execute_on(connection, driver_connection)
+                execute = async_runner_on(connection).run
                 for statement in journal_statements(self.dialect, step):
                     await execute(statement, {})
                 if not is_read(step):

@@ -25,12 +25,14 @@ from samekey.errors import (
 )
 
 # SQLSTATE classes and codes: PostgreSQL documentation, appendix A.
-_CONFLICTS = {"40001", "40P01"}  # serialization_failure, deadlock_detected
+# serialization_failure, deadlock_detected; invalid_sql_statement_name: what was prepared was deallocated.
+_CONFLICTS = {"40001", "40P01", "26000"}
 _LOCK_NOT_AVAILABLE = "55P03"
 _UNDEFINED_TABLE = "42P01"
 _UNDEFINED_COLUMN = "42703"
 _READ_ONLY = "25006"
 _NO_TRANSACTION = "25P01"
+_INVALID_BUCKET_COUNT = "2201G"  # what a completion says that found no row; see ``postgres``
 _INTEGRITY_CLASS = "23"
 _RESOURCES_CLASS = "53"  # disk full, out of memory, too many connections
 _SQLITE_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
@@ -61,6 +63,15 @@ def commit_errors() -> Iterator[None]:
         if not _is_database_error(error):
             raise
         raise _commit_error(error) from error
+
+
+class NoRow(Exception):
+    """Stops a commit whose last statement found no row of ours."""
+
+
+def is_no_row(error: Exception) -> bool:
+    """Whether a completion was stopped because no row was ours; PostgreSQL's text fails then."""
+    return isinstance(error, NoRow) or _sqlstate(error) == _INVALID_BUCKET_COUNT
 
 
 def _is_database_error(error: Exception) -> bool:

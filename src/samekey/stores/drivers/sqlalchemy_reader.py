@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import sqlite3
 import threading
+from collections.abc import Awaitable, Callable
 
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -19,19 +20,19 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from samekey.core.model import Record
 from samekey.run import run, run_async
 from samekey.stores.drivers.statements import (
-    AsyncExecute,
-    Execute,
     Parameters,
     Rows,
-    async_execute_on,
     async_performing,
-    driver_of,
-    execute_on,
+    async_runner_on,
     performing,
+    runner_on,
 )
 from samekey.stores.shield import uninterrupted
 from samekey.stores.sql import plans
 from samekey.stores.sql.dialect import Dialect
+
+Execute = Callable[[str, Parameters], Rows]
+AsyncExecute = Callable[[str, Parameters], Awaitable[Rows]]
 
 
 class SqliteReader:
@@ -99,7 +100,7 @@ class Reader:
     def _open(self) -> Execute:
         self._connection = self._engine.connect()
         self._connection.execution_options(isolation_level="AUTOCOMMIT")
-        self._execute = execute_on(self._connection)  # a detached connection does not tell its driver's
+        self._execute = runner_on(self._connection).run  # a detached connection does not tell its driver's
         self._connection.detach()
         return self._execute
 
@@ -138,7 +139,7 @@ class AsyncReader:
     async def _open(self) -> AsyncExecute:
         self._connection = await self._engine.connect()
         _ = await self._connection.execution_options(isolation_level="AUTOCOMMIT")
-        self._execute = async_execute_on(self._connection, driver_of(self._connection))
+        self._execute = async_runner_on(self._connection).run
         await self._connection.run_sync(Connection.detach)
         return self._execute
 

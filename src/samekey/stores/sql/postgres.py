@@ -136,13 +136,18 @@ def dialect(table: str = DEFAULT_TABLE) -> Dialect:
             RETURNING fence
         """,
         # xmin says which transaction wrote the row: another than ours means that the application
-        # ended the joined transaction itself and a new one began behind our back.
+        # ended the joined transaction itself and a new one began behind our back. The COMMIT is sent
+        # along with this statement, so where no row is ours it has to fail: with an error (2201G) that
+        # no deferred trigger of the application would raise.
         complete=f"""
-            UPDATE {table} SET {completed}
-            WHERE id = CAST(:id AS bytea) AND owner = CAST(:owner AS bytea)
-                AND fence = CAST(:fence AS bigint) AND state = 'running'
-                AND xmin = CAST(pg_current_xact_id() AS xid)
-            RETURNING expires_at
+            WITH done AS (
+                UPDATE {table} SET {completed}
+                WHERE id = CAST(:id AS bytea) AND owner = CAST(:owner AS bytea)
+                    AND fence = CAST(:fence AS bigint) AND state = 'running'
+                    AND xmin = CAST(pg_current_xact_id() AS xid)
+                RETURNING expires_at
+            ) SELECT (SELECT expires_at FROM done),
+                width_bucket(0, 0, 1, (SELECT CAST(count(*) AS integer) FROM done))
         """,
         hold=f"""
             UPDATE {table} SET state = 'held', lease_until = NULL,
